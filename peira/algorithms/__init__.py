@@ -1,0 +1,1 @@
+"""Pure tensor functions: the formula sheet. No files, clocks, random numbers or process groups."""

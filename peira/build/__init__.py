@@ -1,0 +1,1 @@
+"""The composition root: configuration in, objects out. One `match` per choice."""

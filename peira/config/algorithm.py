@@ -1,0 +1,44 @@
+"""How rewards become a gradient. The named combinations are rows of `presets.py`."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from peira.config.section import Section
+
+
+class KLConfig(Section):
+    """A penalty for leaving the reference; which divergence it descends depends on estimator and place."""
+
+    coefficient: float = Field(default=0.0, ge=0)
+    """0 means no reference model is loaded."""
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    place: Literal["loss"] = "loss"
+
+
+class AlgorithmConfig(Section):
+    """A row of `presets.py`, with any field changed."""
+
+    shorthand: ClassVar[str | None] = "name"
+
+    name: str = "dapo"
+    """The preset that fills every field not given here."""
+    baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
+    scale: Literal["none", "population_std", "sample_std"] = "none"
+    """Divide centred rewards by the group's standard deviation, of this kind, or keep reward units."""
+    std_eps: float = Field(default=1e-6, ge=0)
+    """Added to that standard deviation, in reward units."""
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """The ratio is held at or above 1 - clip_low."""
+    clip_high: float = Field(default=0.28, gt=0)
+    """The ratio is held at or below 1 + clip_high."""
+    average: Literal["sequence_mean", "sequence_sum", "token_mean", "constant"] = "token_mean"
+    """How token losses are averaged; see `algorithms.policy_loss.token_weights`."""
+    dynamic_sampling: bool = False
+    """Draw again until `prompts_per_step` groups have a signal, within `max_refills` further draws."""
+    max_refills: int = Field(default=3, ge=0)
+    overlong_buffer_tokens: int = Field(default=0, ge=0)
+    """Soft overlong penalty over the last this many tokens before `sampling.max_tokens`; 0 for none."""
+    overlong_penalty: float = Field(default=1.0, ge=0)
+    """Subtracted, in reward units, when the completion reaches `sampling.max_tokens`."""
+    kl: KLConfig = KLConfig()

@@ -1,0 +1,98 @@
+"""Which verifiers judge, and how they are run."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from peira.config.section import KIND, Section
+
+
+class _Channel(Section):
+    """What every verifier has in common."""
+
+    name: str = ""
+    """Of the channel in metrics and reports; the kind when empty."""
+    weight: float = 1.0
+    """Its share of the reward: reward = sum of weight * score. 0 logs it without training on it (shadow)."""
+
+
+class MathConfig(_Channel):
+    """Mathematical equality by math-verify, behind a killable worker."""
+
+    kind: Literal["math"] = "math"
+
+
+class NumericConfig(_Channel):
+    """One number, compared exactly or within a tolerance."""
+
+    kind: Literal["numeric"] = "numeric"
+    extract: Literal["boxed", "last", "whole"] = "last"
+    """boxed: the last \\boxed{}; last: the last number in the text; whole: nothing but a number."""
+    relative_tolerance: float = Field(default=0.0, ge=0)
+
+
+class ExactConfig(_Channel):
+    """The same text."""
+
+    kind: Literal["exact"] = "exact"
+    ignore_case: bool = False
+    strip: bool = True
+
+
+class ChoiceConfig(_Channel):
+    """One letter among several."""
+
+    kind: Literal["choice"] = "choice"
+    choices: str = "ABCD"
+
+
+class FormatConfig(_Channel):
+    """The shape of a completion, whatever it says."""
+
+    kind: Literal["format"] = "format"
+    pattern: str
+    """A regular expression that the whole completion must match; dot matches newlines."""
+
+
+class ReasoningGymVerifierConfig(_Channel):
+    """The scorer of the reasoning-gym family that made the task."""
+
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
+
+
+class FunctionConfig(_Channel):
+    """Anyone's Python function."""
+
+    kind: Literal["function"] = "function"
+    ref: str
+    """`path/to/file.py:function` or `package.module:function`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the function by name, when it asks for them."""
+
+
+VerifierConfig = Annotated[
+    MathConfig
+    | NumericConfig
+    | ExactConfig
+    | ChoiceConfig
+    | FormatConfig
+    | ReasoningGymVerifierConfig
+    | FunctionConfig,
+    *KIND,
+]
+
+
+class JudgingConfig(Section):
+    """How verifiers are run and what becomes of what they could not judge."""
+
+    workers: int = Field(default=2, ge=1)
+    """Verifier processes."""
+    timeout_s: float = Field(default=10.0, gt=0)
+    """Wall-clock seconds for one attempt; the worker is killed after that."""
+    memory_limit_bytes: int | None = Field(default=2 * 1024**3, ge=1)
+    """Address space of a worker beyond what it needs to start; None for no limit."""
+    truncated: Literal["score", "zero", "mask"] = "score"
+    """Completions cut off by the token budget: judged as they are, reward 0, or no reward."""
+    max_unjudged_fraction: float = Field(default=0.2, ge=0, le=1)
+    """A larger share of unjudged rollouts in `patience_steps` steps on end stops the run (exit code 6)."""
+    patience_steps: int = Field(default=1, ge=1)

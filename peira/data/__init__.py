@@ -1,0 +1,1 @@
+"""Tasks: where they come from and in which order."""

@@ -1,0 +1,1 @@
+"""Machines behind the seven verbs of `protocol.py`."""

@@ -1,0 +1,1 @@
+"""Sampler and learner in one process."""

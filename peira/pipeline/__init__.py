@@ -1,0 +1,1 @@
+"""The straight line: collect, score, pack."""

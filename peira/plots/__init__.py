@@ -1,0 +1,1 @@
+"""Windows onto run folders; they import no trainer."""

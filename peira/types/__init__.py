@@ -1,0 +1,1 @@
+"""Records that travel from stage to stage: frozen, standard library only."""

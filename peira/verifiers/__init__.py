@@ -1,0 +1,1 @@
+"""Text in, verdict out. No torch: starts fast, runs anywhere."""
