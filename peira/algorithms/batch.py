@@ -1,7 +1,7 @@
 """The one record that carries a step's rollouts to the learner, and what the learner gives back.
 
-Shape letters in `peira.algorithms`: P prompts in the batch, G rollouts per prompt, N sequences (P * G, or fewer
-when dead groups were dropped), T tokens per sequence (padded), V vocabulary.
+Shape letters in `peira.algorithms`: P prompts in the batch, G rollouts per prompt, N sequences (P * G, or
+fewer when dead groups were dropped), T tokens per sequence (padded), V vocabulary.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from torch import Tensor
 class TrainBatch:
     """Rollouts as padded tensors; column t of every `[N, T]` field speaks of `token_ids[:, t]`.
 
-    Sequences are right-padded and hold prompt and completion in order. `mask` is True at the tokens the policy
-    generated and is trained on; everywhere else the float columns may hold anything. Position 0 is never
+    Sequences are right-padded and hold prompt and completion in order. `mask` is True at the tokens the
+    policy generated and is trained on; everywhere else the float columns may hold anything. Position 0 is never
     trained on, since nothing precedes it.
     """
 

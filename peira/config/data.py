@@ -48,7 +48,7 @@ class DataConfig(Section):
     held_out_fraction: float = Field(default=0.1, ge=0, lt=1)
     """Share of tasks held out by content hash when no held-out source is given; 0 for none."""
     prompt_format: Literal["chat", "raw"] = "chat"
-    """chat: a string prompt is one user message for the chat template; raw: it goes to the tokenizer as is."""
+    """chat: a string prompt is one user message for the chat template; raw: the tokenizer gets it as is."""
     system_prompt: str | None = None
     """Put before every conversation that does not begin with a system message."""
     prompt_template: str | None = None

@@ -135,8 +135,8 @@ class RunConfig(Section):
             )
         if self.sampling.top_p < 1 or self.sampling.top_k > 0:
             raise ValueError(
-                "sampling.top_p < 1 or sampling.top_k > 0 while training: the sampler would draw from another "
-                "distribution than the learner scores, and every ratio would be biased by the kept mass; "
+                "sampling.top_p < 1 or sampling.top_k > 0 while training: the sampler would draw from "
+                "another distribution than the learner scores, and every ratio would be biased by the kept mass; "
                 "use top_p: 1 and top_k: 0 here, and filters in `evaluation` only"
             )
         names = [verifier.name or verifier.kind for verifier in self.verifiers]

@@ -42,8 +42,8 @@ class SyncReceipt:
 class Engine(Protocol):
     """Holds the policy twice, as sampler and as learner.
 
-    Only `sync_weights` carries weights from learner to sampler. Every verb is awaitable because any may cross a
-    process boundary. After a verb raises, only `load` is allowed.
+    Only `sync_weights` carries weights from learner to sampler. Every verb is awaitable because any may
+    cross a process boundary. After a verb raises, only `load` is allowed.
     """
 
     @property

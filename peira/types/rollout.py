@@ -55,7 +55,7 @@ class SampleRequest:
     params: SamplingParams
     seed: int
     prefix_ids: tuple[int, ...] = ()
-    """Tokens of the completion that exist already; sampling continues behind them, returning only new ones."""
+    """Tokens of the completion that exist already; sampling continues behind them and returns new ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
