@@ -17,8 +17,8 @@ class TrainBatch:
     """Rollouts as padded tensors; column t of every `[N, T]` field speaks of `token_ids[:, t]`.
 
     Sequences are right-padded and hold prompt and completion in order. `mask` is True at the tokens the
-    policy generated and is trained on; everywhere else the float columns may hold anything. Position 0 is never
-    trained on, since nothing precedes it.
+    policy generated and is trained on; everywhere else the float columns may hold anything. Position 0 is
+    never trained on, since nothing precedes it.
     """
 
     token_ids: Int[Tensor, "N T"]
