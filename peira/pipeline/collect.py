@@ -1,6 +1,6 @@
 """Tasks in, groups of rollouts out: one request per task, G completions each.
 
-    tasks --render--> requests --engine.sample--> completions (as they finish) --decode--> rollouts --> groups
+tasks --render--> requests --engine.sample--> completions (as they finish) --decode--> rollouts --> groups
 """
 
 import asyncio

@@ -9,16 +9,37 @@ from torch import Tensor
 from peira.algorithms.batch import TrainBatch
 from peira.algorithms.family import WeightFunction
 from peira.types.rollout import Rollout
-from peira.types.scored import ScoredGroup
+from peira.types.scored import ScoredGroup, ScoredRollout
 
 
-def reward_table(scored: Sequence[ScoredGroup]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
-    """Rewards and judged flags; an unjudged position holds NaN, so that reading it cannot go unnoticed."""
+def reward_table(
+    scored: Sequence[ScoredGroup], *, shaped: bool = True
+) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
+    """Rewards and judged flags; an unjudged position holds NaN, so that reading it cannot go unnoticed.
+
+    Args:
+        shaped: with what shaping added; without it this is the outcome, on which collapse is judged.
+    """
     rewards = torch.tensor(
-        [[float("nan") if r.reward is None else r.reward for r in group.rollouts] for group in scored],
-        dtype=torch.float32,
+        [[_reward(rollout, shaped) for rollout in group.rollouts] for group in scored], dtype=torch.float32
     )
     return rewards, ~rewards.isnan()
+
+
+def _reward(rollout: ScoredRollout, shaped: bool) -> float:
+    if rollout.reward is None:
+        return float("nan")
+    return rollout.reward if shaped else rollout.reward - sum(rollout.shaping.values())
+
+
+def behaviour_table(scored: Sequence[ScoredGroup]) -> tuple[Bool[Tensor, "P G"], Bool[Tensor, "P G"]]:
+    """(truncated, duplicate): cut off by the budget; same tokens as an earlier member of its group."""
+    truncated, duplicate = [], []
+    for group in scored:
+        texts = [tuple(t.completion.token_ids for t in r.rollout.turns) for r in group.rollouts]
+        truncated.append([r.rollout.truncated for r in group.rollouts])
+        duplicate.append([text in texts[:i] for i, text in enumerate(texts)])
+    return torch.tensor(truncated), torch.tensor(duplicate)
 
 
 def trainable_rows(

@@ -48,6 +48,8 @@ async def save_checkpoint(folder: Path, engine: Engine, state: TrainerState, *, 
     """
     final = folder / f"step-{state.step}"
     partial = folder / f".step-{state.step}.partial"
+    if final.exists():  # this step was saved already: at its end, then on interruption
+        return final
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(".step-*.partial"):
@@ -65,8 +67,6 @@ async def save_checkpoint(folder: Path, engine: Engine, state: TrainerState, *, 
         for path in partial.rglob("*"):
             _flush(path)
         _flush(partial)
-        if final.exists():  # the same step saved twice: at its end, then on interruption
-            shutil.rmtree(final)
         os.rename(partial, final)
         pointer = folder / ".latest.partial"
         pointer.write_text(final.name + "\n")
@@ -104,13 +104,13 @@ def load_checkpoint(path: Path, *, fingerprint: str | None) -> Checkpoint:
         if not file.is_file():
             raise CheckpointError(f"{file}: missing, though the manifest lists it; use an earlier checkpoint")
         if file.stat().st_size != expected["bytes"] or _digest(file) != expected["sha256"]:
-            raise CheckpointError(f"{file}: differs from its SHA-256 in the manifest; use an earlier checkpoint")
+            raise CheckpointError(
+                f"{file}: differs from its SHA-256 in the manifest; use an earlier checkpoint"
+            )
     if fingerprint is not None and manifest["fingerprint"] != fingerprint:
         raise CheckpointError(
             f"{path}: written under other settings than these: a resumed run continues the same loss trace; "
-            "give the settings of the run's config.yaml, or start a new run with model={path}".replace(
-                "{path}", str(path)
-            )
+            f"give the settings of the run's config.yaml, or start a new run with model={path}"
         )
     return Checkpoint(path=path, state=TrainerState.from_json((path / STATE).read_text()))
 
@@ -141,6 +141,13 @@ def latest_checkpoint(folder: Path, *, fingerprint: str | None) -> tuple[Checkpo
     return None, damaged
 
 
+def discard_after(folder: Path, step: int) -> None:
+    """Delete checkpoints later than this step: a run that resumes from it will write them anew."""
+    for path in checkpoints(folder):
+        if int(path.name.removeprefix("step-")) > step:
+            _remove(path)
+
+
 def prune_checkpoints(folder: Path, *, keep_last: int, keep_best: int) -> list[Path]:
     """Delete what retention does not keep; return what was deleted.
 
@@ -157,11 +164,15 @@ def prune_checkpoints(folder: Path, *, keep_last: int, keep_best: int) -> list[P
         keep |= {path for _, _, path in sorted(scored, reverse=True)[:keep_best]}
     gone = [path for path in found if path not in keep]
     for path in gone:
-        # Renamed first: a half-deleted folder must not look like a checkpoint.
-        doomed = path.with_name(f".{path.name}.partial")
-        os.rename(path, doomed)
-        shutil.rmtree(doomed)
+        _remove(path)
     return gone
+
+
+def _remove(path: Path) -> None:
+    """Renamed first: a half-deleted folder must not look like a checkpoint."""
+    doomed = path.with_name(f".{path.name}.partial")
+    os.rename(path, doomed)
+    shutil.rmtree(doomed)
 
 
 def _digest(path: Path) -> str:

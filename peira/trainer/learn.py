@@ -1,0 +1,93 @@
+"""One step's rollouts into weights: micro-batches, accumulated gradients, optimizer steps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from peira.algorithms.batch import TokenLoss, TrainBatch
+from peira.engines.protocol import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """One optimizer step: what it was given and what it saw."""
+
+    batch: TrainBatch
+    logprobs: Float[Tensor, "N T"]
+    """Under the learner as this update found it."""
+    entropy: Float[Tensor, "N T"]
+    loss: float
+    grad_norm: float
+    lr: float
+    tokens: int
+    """Trained tokens."""
+
+
+async def learn(
+    engine: Engine,
+    reference: Engine | None,
+    batches: Sequence[TrainBatch],
+    loss: TokenLoss,
+    *,
+    epochs: int,
+    micro_batch_tokens: int,
+    rates: Sequence[float],
+    on_progress: Callable[[], None] = lambda: None,
+) -> list[Update]:
+    """Take one optimizer step per batch and epoch; return what each saw, in order.
+
+    A batch that is used once, alone, and on-policy keeps the sampler's log-probs as its old ones; as soon as
+    there is a second optimizer step, old log-probs are the learner's own, taken for all batches before the
+    first of them. Reference log-probs are taken once. Both are new records: no stage edits another's.
+
+    Args:
+        rates: learning rate of each optimizer step, `epochs * len(batches)` of them.
+    """
+    ready = []
+    for batch in batches:
+        if epochs * len(batches) > 1:
+            batch = replace(batch, old_logprobs=await score_batch(engine, batch, micro_batch_tokens))
+            on_progress()
+        if reference is not None:
+            batch = replace(batch, reference_logprobs=await score_batch(reference, batch, micro_batch_tokens))
+            on_progress()
+        ready.append(batch)
+    updates = []
+    for batch, lr in zip(list(ready) * epochs, rates, strict=True):
+        total = 0.0
+        seen: list[tuple[Tensor, Tensor]] = []
+        for micro in batch.split(micro_batch_tokens):
+            result = await engine.forward_backward(micro, loss)
+            total += result.loss
+            seen.append((result.logprobs, result.entropy))
+            on_progress()
+        grad_norm = await engine.optim_step(lr=lr)
+        width = batch.mask.shape[1]
+        updates.append(
+            Update(
+                batch=batch,
+                logprobs=torch.cat([_widen(logprobs, width) for logprobs, _ in seen]),
+                entropy=torch.cat([_widen(entropy, width) for _, entropy in seen]),
+                loss=total,
+                grad_norm=grad_norm,
+                lr=lr,
+                tokens=int(batch.mask.sum()),
+            )
+        )
+    return updates
+
+
+async def score_batch(engine: Engine, batch: TrainBatch, micro_batch_tokens: int) -> Float[Tensor, "N T"]:
+    """Learner log-probs of a whole batch, micro-batch by micro-batch."""
+    width = batch.mask.shape[1]
+    return torch.cat(
+        [_widen(await engine.logprobs(micro), width) for micro in batch.split(micro_batch_tokens)]
+    )
+
+
+def _widen(columns: Float[Tensor, "M S"], width: int) -> Float[Tensor, "M T"]:
+    """Micro-batches are trimmed to their longest row; pad back to the batch's width."""
+    return torch.nn.functional.pad(columns, (0, width - columns.shape[1]))
