@@ -9,7 +9,7 @@ from torch import Tensor
 from peira.algorithms.batch import TrainBatch
 from peira.algorithms.family import WeightFunction
 from peira.types.rollout import Rollout
-from peira.types.scored import ScoredGroup, ScoredRollout
+from peira.types.scored import ScoredGroup
 
 
 def reward_table(
@@ -20,16 +20,11 @@ def reward_table(
     Args:
         shaped: with what shaping added; without it this is the outcome, on which collapse is judged.
     """
+    values = [[r.reward if shaped else r.outcome for r in group.rollouts] for group in scored]
     rewards = torch.tensor(
-        [[_reward(rollout, shaped) for rollout in group.rollouts] for group in scored], dtype=torch.float32
+        [[float("nan") if value is None else value for value in row] for row in values], dtype=torch.float32
     )
     return rewards, ~rewards.isnan()
-
-
-def _reward(rollout: ScoredRollout, shaped: bool) -> float:
-    if rollout.reward is None:
-        return float("nan")
-    return rollout.reward if shaped else rollout.reward - sum(rollout.shaping.values())
 
 
 def behaviour_table(scored: Sequence[ScoredGroup]) -> tuple[Bool[Tensor, "P G"], Bool[Tensor, "P G"]]:

@@ -9,7 +9,7 @@ from peira.types.task import Task
 from peira.types.verdict import Attempt, Verdict
 
 Judge = Callable[[Sequence[tuple[Task, Attempt]]], Awaitable[Sequence[Mapping[str, Verdict]]]]
-"""Attempts -> verdicts by channel, in the same order. What could not be judged comes back as a verdict too."""
+"""Attempts -> verdicts by channel, in order. What could not be judged comes back as a verdict too."""
 Combine = Callable[[Mapping[str, Verdict]], float | None]
 """Verdicts of one attempt -> reward; None when a channel that counts was not judged."""
 Shape = Callable[[Rollout], Mapping[str, float]]
@@ -57,17 +57,20 @@ def _scored(
     truncated: Literal["score", "zero", "mask"],
     shape: Shape | None,
 ) -> ScoredRollout:
-    reward = combine(verdicts)
+    outcome = combine(verdicts)
     excluded = ""
-    if reward is None:
+    if outcome is None:
         excluded = next((v.status.value for v in verdicts.values() if not v.judged), "unjudged")
     elif rollout.truncated and truncated == "mask":
-        reward, excluded = None, "masked_truncated"
+        outcome, excluded = None, "masked_truncated"
     elif rollout.truncated and truncated == "zero":
-        reward = 0.0
-    shaping = {} if shape is None or reward is None else dict(shape(rollout))
-    if reward is not None:
-        reward += sum(shaping.values())
+        outcome = 0.0
+    shaping = {} if shape is None or outcome is None else dict(shape(rollout))
     return ScoredRollout(
-        rollout=rollout, verdicts=dict(verdicts), reward=reward, excluded=excluded, shaping=shaping
+        rollout=rollout,
+        verdicts=dict(verdicts),
+        outcome=outcome,
+        reward=None if outcome is None else outcome + sum(shaping.values()),
+        excluded=excluded,
+        shaping=shaping,
     )

@@ -43,7 +43,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationResult:
-    """Estimates by channel and name: `greedy`, `pass@1`, `pass@8`, ...; unjudged completions counted apart."""
+    """Estimates by channel and name (`greedy`, `pass@1`, `pass@8`); unjudged completions counted apart."""
 
     policy_version: int
     estimates: Mapping[str, Mapping[str, Estimate]]
@@ -179,8 +179,8 @@ def proportion(right: Sequence[int], confidence: float) -> Estimate:
 def mean_over_questions(values: Sequence[float], confidence: float) -> Estimate:
     """A mean over questions with a BCa bootstrap interval that resamples questions.
 
-    When every question has the same value a bootstrap sees no spread and would claim certainty; the interval is
-    then Wilson's, as if each question were one trial.
+    When every question has the same value a bootstrap sees no spread and would claim certainty; the interval
+    is then Wilson's, as if each question were one trial.
     """
     data = np.asarray(values, dtype=np.float64)
     if len(data) < 2 or np.ptp(data) == 0:

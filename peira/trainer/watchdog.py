@@ -1,8 +1,8 @@
 """A thread that ends the process when a stage stops making progress.
 
-A hang in a kernel, a collective or a driver cannot be interrupted from Python, so the watchdog does not try: it
-names the stage and how long it has been silent, prints every thread's stack, and leaves with its own exit code.
-What was saved stays saved, and `--resume` continues from there.
+A hang in a kernel, a collective or a driver cannot be interrupted from Python, so the watchdog does not try:
+it names the stage and how long it has been silent, prints every thread's stack, and leaves with its own exit
+code. What was saved stays saved, and `--resume` continues from there.
 
     loop --beat(stage)--> [last beat] <--looks every second-- watchdog thread --silence > limit--> exit 7
 """
@@ -53,8 +53,8 @@ class Watchdog:
             if silence > self._limit_s:
                 print(
                     f"peira: watchdog: stage {self._stage!r} made no progress for {silence:.0f} s "
-                    f"(stop.stage_timeout_s = {self._limit_s:g}); the last checkpoint is whole, continue with "
-                    "--resume",
+                    f"(stop.stage_timeout_s = {self._limit_s:g}); the last checkpoint is whole: continue "
+                    "with --resume",
                     file=sys.stderr,
                     flush=True,
                 )

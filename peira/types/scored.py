@@ -15,8 +15,10 @@ class ScoredRollout:
     rollout: Rollout
     verdicts: Mapping[str, Verdict]
     """By channel: the verifier's name in the configuration."""
+    outcome: float | None
+    """Weighted scores before shaping: what collapse is judged on. None exactly when `reward` is."""
     reward: float | None
-    """After weighting and shaping; None when it was not judged or is masked out."""
+    """Outcome plus shaping; None when it was not judged or is masked out."""
     excluded: str = ""
     """Why `reward` is None: a verdict status, or "masked_truncated"; empty otherwise."""
     shaping: Mapping[str, float] = field(default_factory=dict)
