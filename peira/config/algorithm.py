@@ -1,9 +1,11 @@
 """How rewards become a gradient. The named combinations are rows of `presets.py`."""
 
-from typing import ClassVar, Literal
+import difflib
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from peira.config.presets import PRESETS
 from peira.config.section import Section
 
 
@@ -21,7 +23,7 @@ class AlgorithmConfig(Section):
 
     shorthand: ClassVar[str | None] = "name"
 
-    name: str = "dapo"
+    name: str = "standard"
     """The preset that fills every field not given here."""
     baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
     scale: Literal["none", "population_std", "sample_std"] = "none"
@@ -32,8 +34,13 @@ class AlgorithmConfig(Section):
     """The ratio is held at or above 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0)
     """The ratio is held at or below 1 + clip_high."""
+    dual_clip: float | None = Field(default=None, gt=1)
+    """Bound the loss of a negative advantage at this many times its size; None leaves it unbounded."""
     average: Literal["sequence_mean", "sequence_sum", "token_mean", "constant"] = "token_mean"
     """How token losses are averaged; see `algorithms.policy_loss.token_weights`."""
+    count_dead: bool = False
+    """Whether rollouts of groups without a signal count in the average's denominator, as in the papers'
+    formulas (a half dead batch makes half the step), or the live groups share the whole step."""
     dynamic_sampling: bool = False
     """Draw again until `prompts_per_step` groups have a signal, within `max_refills` further draws."""
     max_refills: int = Field(default=3, ge=0)
@@ -42,3 +49,26 @@ class AlgorithmConfig(Section):
     overlong_penalty: float = Field(default=1.0, ge=0)
     """Subtracted, in reward units, when the completion reaches `sampling.max_tokens`."""
     kl: KLConfig = KLConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, dict):
+            return value
+        name = value.get("name", cls.model_fields["name"].default)
+        if name not in PRESETS:
+            near = difflib.get_close_matches(str(name), PRESETS, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"name = {name!r}: expected one of {', '.join(PRESETS)}; {hint}".rstrip("; "))
+        return _merged(PRESETS[name], value)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both mappings at every depth; where they disagree, the second wins."""
+    result = below | above
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            result[key] = _merged(below[key], above[key])
+    return result
