@@ -1,6 +1,7 @@
 """The crossing: before this file lists and strings, after it padded tensors with a mask."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,7 +9,6 @@ from torch import Tensor
 
 from peira.algorithms.batch import TrainBatch
 from peira.algorithms.family import WeightFunction
-from peira.types.rollout import Rollout
 from peira.types.scored import ScoredGroup
 
 
@@ -55,90 +55,72 @@ def trainable_rows(
     ]
 
 
-def counted_rows(scored: Sequence[ScoredGroup], judged: Bool[Tensor, "P G"]) -> list[tuple[int, int]]:
-    """(group, member) of every judged rollout, dead groups included: what a published average divides by."""
-    return [
-        (p, g)
-        for p in range(len(scored))
-        for g in range(len(scored[p].rollouts))
-        if judged[p, g] and scored[p].rollouts[g].rollout.num_tokens > 0
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRows:
+    """Which rollouts one optimizer step trains on, and what was left out beside them for want of a signal."""
+
+    rows: tuple[tuple[int, int], ...]
+    dead_sequences: int
+    dead_tokens: int
+
+
+def split_updates(
+    scored: Sequence[ScoredGroup],
+    rows: Sequence[tuple[int, int]],
+    judged: Bool[Tensor, "P G"],
+    *,
+    num_updates: int,
+) -> list[UpdateRows]:
+    """Split a step's rollouts between its optimizer steps: whole groups, in order, as even as they go.
+
+    A part without trainable rows is left out: it has no signal, and so makes no optimizer step.
+    """
+    live = {p for p, _ in rows}
+    parts = []
+    for update in range(num_updates):
+        span = range(update * len(scored) // num_updates, (update + 1) * len(scored) // num_updates)
+        own = tuple(row for row in rows if row[0] in span)
+        dead = [
+            member.rollout.num_tokens
+            for p in span
+            if p not in live
+            for g, member in enumerate(scored[p].rollouts)
+            if judged[p, g]
+        ]
+        if own:
+            parts.append(UpdateRows(rows=own, dead_sequences=len(dead), dead_tokens=sum(dead)))
+    return parts
 
 
 def pack(
     scored: Sequence[ScoredGroup],
-    rows: Sequence[tuple[int, int]],
+    update: UpdateRows,
     advantages: Float[Tensor, "P G"],
     *,
     weights: WeightFunction,
-    counted: Sequence[tuple[int, int]],
     pad_id: int,
     temperature: float,
 ) -> TrainBatch:
-    """The batch of one optimizer step.
-
-    Args:
-        rows: (group, member) of the rollouts to train on; members of a group are adjacent.
-        weights: gives each trained token its share of the batch loss. It sees the masks of all `counted`
-            rollouts, of which `rows` are a part, so that what a dead group contributes to the denominators is
-            decided by the caller and not by what happened to be dropped.
-        counted: the rollouts that averages divide by; a superset of `rows`.
-    """
-    rollouts = [scored[p].rollouts[g].rollout for p, g in rows]
+    """The batch of one optimizer step; weights are fixed here, on the whole of it."""
+    rollouts = [scored[p].rollouts[g].rollout for p, g in update.rows]
     token_ids, lengths = _pad([r.token_ids for r in rollouts], pad_id, torch.int64)
     mask, _ = _pad([r.mask for r in rollouts], False, torch.bool)
     mask[:, :1] = False  # nothing precedes the first token, so it has no log-prob
     sampling_logprobs, _ = _pad([r.sampling_logprobs for r in rollouts], 0.0, torch.float32)
-    table = torch.tensor([float(advantages[p, g]) for p, g in rows])
+    table = torch.stack([advantages[p, g] for p, g in update.rows])
     return TrainBatch(
         token_ids=token_ids,
         lengths=lengths,
         prompt_lengths=torch.tensor([len(r.turns[0].prompt_ids) for r in rollouts]),
-        group=torch.tensor([p for p, _ in rows]),
+        group=torch.tensor([p for p, _ in update.rows]),
         mask=mask,
         advantages=table[:, None].expand_as(mask).clone(),
-        weights=_weights(scored, rows, counted, weights, width=mask.shape[1]),
+        weights=weights(mask, dead_sequences=update.dead_sequences, dead_tokens=update.dead_tokens),
         sampling_logprobs=sampling_logprobs,
         old_logprobs=sampling_logprobs,
         policy_version=torch.tensor([min(t.completion.policy_version for t in r.turns) for r in rollouts]),
         temperature=temperature,
     )
-
-
-def update_batches(
-    rows: Sequence[tuple[int, int]], counted: Sequence[tuple[int, int]], num_updates: int, num_groups: int
-) -> list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
-    """Split a step's rollouts between its optimizer steps: whole groups, in order, as even as they go.
-
-    Returns:
-        (rows, counted) per optimizer step; a part without trainable rows is left out, since it has no signal.
-    """
-    parts = []
-    for update in range(num_updates):
-        low, high = update * num_groups // num_updates, (update + 1) * num_groups // num_updates
-        own = [row for row in rows if low <= row[0] < high]
-        if own:
-            parts.append((own, [row for row in counted if low <= row[0] < high]))
-    return parts
-
-
-def _weights(
-    scored: Sequence[ScoredGroup],
-    rows: Sequence[tuple[int, int]],
-    counted: Sequence[tuple[int, int]],
-    weights: WeightFunction,
-    *,
-    width: int,
-) -> Float[Tensor, "N T"]:
-    every = [scored[p].rollouts[g].rollout for p, g in counted]
-    masks, _ = _pad([_trainable_mask(r) for r in every], False, torch.bool)
-    position = {row: i for i, row in enumerate(counted)}
-    own = weights(masks)[torch.tensor([position[row] for row in rows])]
-    return own[:, :width].contiguous()
-
-
-def _trainable_mask(rollout: Rollout) -> tuple[bool, ...]:
-    return (False, *rollout.mask[1:])
 
 
 def _pad(
