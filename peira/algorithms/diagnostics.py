@@ -5,7 +5,6 @@ meaning in `runs/metrics.py`. A quantity without a value in this step (a mean ov
 rather than reported as 0.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -19,41 +18,34 @@ CollapseKind = Literal["none", "unjudged", "all_right", "truncated", "duplicate"
 KINDS: tuple[CollapseKind, ...] = ("none", "unjudged", "all_right", "truncated", "duplicate", "all_wrong")
 
 
-def first_twins(groups: Sequence[Sequence[tuple[int, ...]]]) -> Int[Tensor, "P G"]:
-    """For each completion, the index of the first one in its group with the same tokens (often itself)."""
-    return torch.tensor([[completions.index(own) for own in completions] for completions in groups])
-
-
 def collapse_kinds(
     outcomes: Float[Tensor, "P G"],
     judged: Bool[Tensor, "P G"],
     *,
     truncated: Bool[Tensor, "P G"],
-    twins: Int[Tensor, "P G"],
+    duplicate: Bool[Tensor, "P G"],
     right: float = 1.0,
 ) -> Int[Tensor, "P"]:
     """Why each group has no signal, as an index into `KINDS`; exactly one kind per group.
 
     In this order, the first that holds: "none" (the judged outcomes differ); "unjudged" (fewer than two
     members were judged: look at the verifier); "all_right" (every judged outcome reaches `right`: finished);
-    "truncated" (every judged member was cut off: raise the token budget); "duplicate" (the judged members
-    are one completion: entropy is gone); "all_wrong" (too hard; also equal partial credit).
+    "truncated" (every judged member was cut off: raise the token budget); "duplicate" (one completion, G
+    times: entropy is gone); "all_wrong" (too hard; also equal partial credit).
 
     Args:
         outcomes: the reward before length penalties and the like, which hide collapse.
-        twins: see `first_twins`.
+        duplicate: whether a member has the same tokens as an earlier one of its group.
         right: the outcome of a right answer.
     """
-    lowest = torch.where(judged, twins, twins.shape[1]).amin(dim=1)
-    same_text = lowest == torch.where(judged, twins, -1).amax(dim=1)
     rules: list[tuple[CollapseKind, Tensor]] = [
-        ("duplicate", same_text),
+        ("duplicate", duplicate.sum(dim=1) == duplicate.shape[1] - 1),
         ("truncated", (truncated | ~judged).all(dim=1)),
         ("all_right", torch.where(judged, outcomes, torch.inf).amin(dim=1) >= right),
         ("unjudged", judged.sum(dim=1) < 2),
         ("none", has_spread(outcomes, judged)),
     ]
-    kinds = torch.full_like(same_text, KINDS.index("all_wrong"), dtype=torch.int64)
+    kinds = torch.full_like(judged[:, 0], KINDS.index("all_wrong"), dtype=torch.int64)
     for name, holds in rules:  # from the last resort to the first: the later rule wins
         kinds = torch.where(holds, KINDS.index(name), kinds)
     return kinds
@@ -66,7 +58,7 @@ def group_metrics(
     advantages: Float[Tensor, "P G"],
     *,
     truncated: Bool[Tensor, "P G"],
-    twins: Int[Tensor, "P G"],
+    duplicate: Bool[Tensor, "P G"],
     right: float = 1.0,
 ) -> dict[str, float]:
     """Rewards, and collapse counted twice: by the outcomes, and by the advantages that are really used.
@@ -75,14 +67,13 @@ def group_metrics(
     `advantage/dead_fraction` counts groups whose advantages are all 0 after every repair; a repair lowers it
     and leaves the first alone.
     """
-    kinds = collapse_kinds(outcomes, judged, truncated=truncated, twins=twins, right=right)
-    own = torch.arange(twins.shape[1], device=twins.device)
+    kinds = collapse_kinds(outcomes, judged, truncated=truncated, duplicate=duplicate, right=right)
     metrics = {
         "reward/judged_fraction": _mean(judged),
         "advantage/collapsed_fraction": _mean(kinds != KINDS.index("none")),
         "advantage/dead_fraction": _mean((advantages == 0).all(dim=1)),
         "advantage/abs_mean": _mean(advantages.abs()),
-        "rollout/duplicate_fraction": _mean(twins != own),
+        "rollout/duplicate_fraction": _mean(duplicate),
     }
     for index, kind in enumerate(KINDS[1:], start=1):
         metrics[f"advantage/{kind}_fraction"] = _mean(kinds == index)
