@@ -48,6 +48,9 @@ def token_weights(
     *,
     average: Average,
     max_tokens: int,
+    count_dead: bool,
+    dead_sequences: int = 0,
+    dead_tokens: int = 0,
 ) -> Float[Tensor, "N T"]:
     """Weights such that the batch loss is (weights * token_loss).sum().
 
@@ -59,23 +62,28 @@ def token_weights(
     * "token_mean": the sum over all tokens divided by their number (DAPO).
     * "constant": the sum over all tokens divided by N * max_tokens, so without length bias (Dr. GRPO).
 
-    `mask` has a row for every rollout that counts, and a row that is all False counts too. Rollouts of groups
-    without a signal need no forward pass, but whether they have a row here is a convention that changes the
-    step size (`algorithm.count_dead`). In the papers' formulas they do, and a batch that is half dead makes
-    half the step; left out, the live groups share the whole step, and one live group of four makes four times
-    the gradient.
+    Rollouts of groups without a signal need no forward pass and are left out of `mask`, but whether they
+    count is a convention that changes the step size. With `count_dead` they do: N and the token count
+    include them, as in the papers' formulas, and a batch that is half dead makes half the step. Without it
+    the average runs over what is trained on, and the live groups share the whole step (a batch with one live
+    group of four makes four times the gradient). A row whose mask is all False counts towards N either way.
+
+    Args:
+        dead_sequences: rollouts left out of `mask` because their group has no signal.
+        dead_tokens: tokens the policy generated in them.
 
     Source: average modes as in Shao et al. 2024 (arXiv:2402.03300), Yu et al. 2025 (arXiv:2503.14476),
         Liu et al. 2025 (arXiv:2503.20783).
     """
     kept = mask.float()
-    num_sequences = max(1, mask.shape[0])
+    num_sequences = max(1, mask.shape[0] + (dead_sequences if count_dead else 0))
     match average:
         case "sequence_mean":
             return kept / kept.sum(dim=1, keepdim=True).clamp(min=1.0) / num_sequences
         case "sequence_sum":
             return kept / num_sequences
         case "token_mean":
-            return kept / kept.sum().clamp(min=1.0)
+            num_tokens = int(mask.sum()) + (dead_tokens if count_dead else 0)
+            return kept / max(1, num_tokens)
         case "constant":
             return kept / (num_sequences * max_tokens)

@@ -33,7 +33,8 @@ def build_algorithm(config: AlgorithmConfig, *, max_tokens: int) -> Algorithm:
             penalty=partial(kl_penalty, estimator=config.kl.estimator) if penalised else None,
             penalty_coefficient=config.kl.coefficient,
         ),
-        weights=partial(token_weights, average=config.average, max_tokens=max_tokens),
-        count_dead=config.count_dead,
+        weights=partial(
+            token_weights, average=config.average, max_tokens=max_tokens, count_dead=config.count_dead
+        ),
         needs_reference=penalised,
     )
