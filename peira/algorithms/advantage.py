@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from peira.algorithms.family import StepContext
 from peira.errors import DataError
 
 Baseline = Literal["group_mean", "leave_one_out"]
@@ -42,6 +43,7 @@ def group_advantages(
     baseline: Baseline,
     scale: Scale,
     eps: float,
+    context: StepContext | None = None,
 ) -> Float[Tensor, "P G"]:
     """(reward - baseline) / (std + eps), over the judged members of each group.
 
@@ -53,6 +55,7 @@ def group_advantages(
     Args:
         rewards: any real scale; the value at an unjudged position is never read.
         eps: in reward units, added to the standard deviation; unused when `scale` is "none".
+        context: not read; every advantage function takes it.
 
     Raises:
         DataError: a judged reward is NaN or infinite.

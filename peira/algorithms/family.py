@@ -1,16 +1,72 @@
-"""An algorithm is three pure functions: advantages, token loss, weights."""
+"""An algorithm is a few pure functions: advantages, preparation of the batch, token loss, weights.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+rewards, judged, context --advantages--> [P, G]      once per step, on all groups drawn
+TrainBatch --prepare--> TrainBatch                   once old and reference log-probs are filled
+mask --weights--> [N, T]                             once per optimizer step, before the batch is cut
+logprobs, micro-batch --token_loss--> [N, T]         inside the engine, wherever that runs
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from peira.algorithms.batch import TokenLoss
+from peira.algorithms.batch import TokenLoss, TrainBatch
+from peira.errors import ConfigError
 
-AdvantageFunction = Callable[[Float[Tensor, "P G"], Bool[Tensor, "P G"]], Float[Tensor, "P G"]]
-"""(rewards, judged) -> advantages; exactly 0 for unjudged members and for groups without spread."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """What some advantages read beside the rewards. Give what is known; asking for more raises."""
+
+    outcomes: Float[Tensor, "P G"] | None = None
+    """The verifier's own score in [0, 1], before weighting and shaping: collapse is decided on it."""
+    channels: Float[Tensor, "P G K"] | None = None
+    """Scores by reward channel, not summed; NaN where a channel was not judged."""
+    num_tokens: Int[Tensor, "P G"] | None = None
+    """Generated tokens of each rollout."""
+    false_positive_rates: Float[Tensor, "P G"] | None = None
+    """Chance that the verifier accepts a wrong answer, by the rollout's source."""
+    false_negative_rates: Float[Tensor, "P G"] | None = None
+    state: Mapping[str, float] = field(default_factory=dict)
+    """What the algorithm remembers between steps: the last `observe`'s result, from a checkpoint or empty."""
+
+    def need(self, name: str, why: str) -> Tensor:
+        """The named tensor, or an error that says which algorithm asked for it."""
+        value = getattr(self, name)
+        if value is None:
+            raise ConfigError(f"algorithm: {why} needs `{name}` of every rollout; this run does not have it")
+        assert isinstance(value, Tensor)
+        return value
+
+
+class AdvantageFunction(Protocol):
+    """(rewards, judged) -> advantages; exactly 0 for unjudged members.
+
+    Groups without spread get 0 too, unless the algorithm repairs them.
+    """
+
+    def __call__(
+        self,
+        rewards: Float[Tensor, "P G"],
+        judged: Bool[Tensor, "P G"],
+        *,
+        context: StepContext | None = None,
+    ) -> Float[Tensor, "P G"]:
+        """Advantages of the whole step's groups."""
+        ...
+
+
+class ObserveFunction(Protocol):
+    """What the algorithm remembers: (rewards, judged, context with the old state) -> new state."""
+
+    def __call__(
+        self, rewards: Float[Tensor, "P G"], judged: Bool[Tensor, "P G"], *, context: StepContext
+    ) -> dict[str, float]:
+        """Called once per step, before `advantages`; the result is kept in checkpoints."""
+        ...
 
 
 class WeightFunction(Protocol):
@@ -26,6 +82,11 @@ class WeightFunction(Protocol):
         ...
 
 
+def unchanged(batch: TrainBatch) -> TrainBatch:
+    """The preparation of algorithms that need none."""
+    return batch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
     """What the loop needs to know of GRPO and its family; each part pickles and travels to remote workers."""
@@ -34,4 +95,10 @@ class Algorithm:
     token_loss: TokenLoss
     weights: WeightFunction
     needs_reference: bool
-    """Whether `token_loss` reads `reference_logprobs`."""
+    """Whether `token_loss` or `prepare` reads `reference_logprobs`."""
+    needs_old_logprobs: bool = False
+    """Whether `old_logprobs` must be the learner's even when the batch is used for one update only."""
+    prepare: Callable[[TrainBatch], TrainBatch] = unchanged
+    """Fills what depends on old and reference log-probs: mismatch weights, penalties inside the reward."""
+    observe: ObserveFunction | None = None
+    """Present when the algorithm remembers something between steps; see `StepContext.state`."""
