@@ -1,7 +1,16 @@
-"""Held-out measurement: pass@1 and unbiased pass@k, with intervals over questions."""
+"""Held-out measurement: accuracy, pass@1 and unbiased pass@k, with intervals over questions.
+
+    tasks --greedy: one completion each---+
+                                          +--> verdicts --> per question: judged, right --> estimates
+    tasks --sampled: n completions each---+
+
+A completion that no verdict exists for is neither right nor wrong: it is counted apart, and a question
+without any judged completion is left out of the estimate.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,8 +19,10 @@ from scipy import stats
 from peira.algorithms.passk import pass_at_k
 from peira.config.run import EvaluationConfig
 from peira.engines.protocol import Engine
+from peira.errors import DataError
 from peira.pipeline.collect import collect_groups
 from peira.pipeline.score import Judge, attempts_of
+from peira.runs.evaluation import Estimate, EvalCompletion, EvalQuestion, EvalRecord
 from peira.types.rollout import Group, SamplingParams
 from peira.types.task import Task
 from peira.types.tokenizer import Tokenizer
@@ -22,47 +33,16 @@ RIGHT = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """A mean over questions with its confidence interval."""
+class Answered:
+    """One question, its completions in one mode, and their verdicts."""
 
-    value: float
-    low: float
-    high: float
-    questions: int
+    group: Group
+    verdicts: Sequence[Mapping[str, Verdict]]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What one question's completions came to, in one mode and channel."""
-
-    task_id: str
-    judged: int
-    right: int
-    unjudged: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationResult:
-    """Estimates by channel and name (`greedy`, `pass@1`, `pass@8`); unjudged completions counted apart."""
-
-    policy_version: int
-    estimates: Mapping[str, Mapping[str, Estimate]]
-    unjudged: Mapping[str, int]
-    """By channel: completions that no verdict exists for; they count neither as right nor as wrong."""
-    completions: int
-    tokens: int
-    truncated: int
-    questions: Mapping[str, tuple[Question, ...]]
-    """By `channel/mode`, for drawing other statistics later."""
-
-    @property
-    def accuracy(self) -> Estimate | None:
-        """The headline: greedy accuracy of the first channel, or its pass@1 without a greedy pass."""
-        for by_name in self.estimates.values():
-            for name in ("greedy", "pass@1"):
-                if name in by_name:
-                    return by_name[name]
-        return None
+    def counts(self, channel: str) -> tuple[int, int]:
+        """(judged, right) completions under one verifier."""
+        seen = [verdicts[channel] for verdicts in self.verdicts if channel in verdicts]
+        return sum(v.judged for v in seen), sum(v.score is not None and v.score >= RIGHT for v in seen)
 
 
 async def evaluate(
@@ -72,31 +52,42 @@ async def evaluate(
     judge: Judge,
     settings: EvaluationConfig,
     *,
+    step: int,
     max_tokens: int,
     stop_strings: tuple[str, ...] = (),
     stop_token_ids: tuple[int, ...] = (),
     seed: int,
     on_rollout: Callable[[int, int], None] | None = None,
-) -> EvaluationResult:
+) -> tuple[EvalRecord, list[EvalQuestion]]:
     """Answer every question greedily, `settings.samples` times by sampling, or both; judge; estimate.
 
-    The sampler must hold the weights to be measured. Questions are measured with the same prompt format,
-    stop strings and token budget as training. A question without any judged completion is left out of an
-    estimate and seen in `unjudged`.
+    Estimates of the first verifier are called "accuracy" (greedy) and "pass_at_k"; those of further verifiers
+    carry its name in front, as in "format:accuracy". The sampler must hold the weights to be measured.
+
+    Args:
+        step: training steps taken so far, for the record.
+
+    Raises:
+        DataError: there is no question, neither greedy nor sampled completions were asked for, or not one
+            completion could be judged.
     """
-    chosen = list(tasks[: settings.max_questions] if settings.max_questions else tasks)
+    started = time.monotonic()
+    chosen = list(tasks[: settings.max_questions])
+    if not chosen or not (settings.greedy or settings.samples):
+        raise DataError(
+            f"evaluation: {len(chosen)} questions, greedy = {settings.greedy}, samples = {settings.samples}: "
+            "expected at least one question and one completion; set data.eval_path or "
+            "data.held_out_fraction, and evaluation.greedy or evaluation.samples"
+        )
     base = SamplingParams(max_tokens=max_tokens, stop_strings=stop_strings, stop_token_ids=stop_token_ids)
     modes: dict[str, tuple[int, SamplingParams]] = {}
     if settings.greedy:
         modes["greedy"] = (1, replace(base, temperature=0.0))
     if settings.samples:
-        sampled = replace(base, temperature=settings.temperature, top_p=settings.top_p, top_k=settings.top_k)
-        modes["sampled"] = (settings.samples, sampled)
+        filters = {"temperature": settings.temperature, "top_p": settings.top_p, "top_k": settings.top_k}
+        modes["sampled"] = (settings.samples, replace(base, **filters))  # type: ignore[arg-type]
 
-    estimates: dict[str, dict[str, Estimate]] = {}
-    questions: dict[str, tuple[Question, ...]] = {}
-    unjudged: dict[str, int] = {}
-    completions = tokens = truncated = 0
+    answered: dict[str, list[Answered]] = {}
     for mode, (samples, params) in modes.items():
         groups = await collect_groups(
             engine,
@@ -108,72 +99,109 @@ async def evaluate(
             label=f"eval-{mode}",
             on_rollout=on_rollout,
         )
-        verdicts = await judge(attempts_of(groups))
-        for channel, rows in _by_question(groups, verdicts, samples).items():
-            questions[f"{channel}/{mode}"] = tuple(rows)
-            unjudged[channel] = unjudged.get(channel, 0) + sum(row.unjudged for row in rows)
-            estimates.setdefault(channel, {}).update(_estimates(mode, rows, samples, settings))
-        rollouts = [rollout for group in groups for rollout in group.rollouts]
-        completions += len(rollouts)
-        tokens += sum(rollout.num_tokens for rollout in rollouts)
-        truncated += sum(rollout.truncated for rollout in rollouts)
-    return EvaluationResult(
+        verdicts = list(await judge(attempts_of(groups)))
+        answered[mode] = [
+            Answered(group=group, verdicts=verdicts[i * samples : (i + 1) * samples])
+            for i, group in enumerate(groups)
+        ]
+
+    rows = [row for mode in answered.values() for row in mode]
+    channels = list(dict.fromkeys(name for row in rows for verdicts in row.verdicts for name in verdicts))
+    estimates = {
+        (name if channel == channels[0] else f"{channel}:{name}"): estimate
+        for channel in channels
+        for name, estimate in _estimates(answered, channel, settings)
+    }
+    if not estimates:
+        raise DataError("evaluation: not one completion could be judged; see `peira verify` on one answer")
+    first = channels[0]
+    completions = sum(len(row.verdicts) for row in rows)
+    record = EvalRecord(
+        step=step,
         policy_version=engine.policy_version,
+        headline=next(iter(estimates)),
         estimates=estimates,
-        unjudged=unjudged,
-        completions=completions,
-        tokens=tokens,
-        truncated=truncated,
-        questions=questions,
+        by_source=_by_source(answered, first, settings),
+        confidence=settings.confidence,
+        num_questions=len(chosen),
+        num_completions=completions,
+        num_unjudged=completions - sum(row.counts(first)[0] for row in rows),
+        duration_s=time.monotonic() - started,
+        settings={**settings.model_dump(), "max_tokens": max_tokens, "seed": seed},
     )
+    return record, [_question(i, answered, first) for i in range(len(chosen))]
 
 
 def default_ks(samples: int) -> tuple[int, ...]:
     """1 and the powers of two up to half of `samples`: at k = n the estimator has no averaging left."""
-    return tuple(2**i for i in range(max(1, int(math.log2(max(1, samples // 2))) + 1)))
-
-
-def _by_question(
-    groups: Sequence[Group], verdicts: Sequence[Mapping[str, Verdict]], samples: int
-) -> dict[str, list[Question]]:
-    by_channel: dict[str, list[Question]] = {}
-    for i, group in enumerate(groups):
-        own = verdicts[i * samples : (i + 1) * samples]
-        for channel in {name for each in own for name in each}:
-            seen = [each[channel] for each in own if channel in each]
-            by_channel.setdefault(channel, []).append(
-                Question(
-                    task_id=group.task.id,
-                    judged=sum(v.judged for v in seen),
-                    right=sum(v.score is not None and v.score >= RIGHT for v in seen),
-                    unjudged=sum(not v.judged for v in seen),
-                )
-            )
-    return by_channel
+    return tuple(2**i for i in range(int(math.log2(max(1, samples // 2))) + 1))
 
 
 def _estimates(
-    mode: str, rows: Sequence[Question], samples: int, settings: EvaluationConfig
+    answered: Mapping[str, Sequence[Answered]], channel: str, settings: EvaluationConfig
+) -> Iterator[tuple[str, Estimate]]:
+    greedy = [counts for row in answered.get("greedy", ()) if (counts := row.counts(channel))[0]]
+    if greedy:
+        yield "accuracy", proportion([right for _, right in greedy], settings.confidence)
+    sampled = [row.counts(channel) for row in answered.get("sampled", ())]
+    for k in settings.ks or default_ks(settings.samples):
+        values = [pass_at_k(judged, right, k) for judged, right in sampled if judged >= k]
+        if values:
+            yield f"pass_at_{k}", mean_over_questions(values, settings.confidence)
+
+
+def _by_source(
+    answered: Mapping[str, Sequence[Answered]], channel: str, settings: EvaluationConfig
 ) -> dict[str, Estimate]:
-    rows = [row for row in rows if row.judged]
-    if not rows:
-        return {}
-    if mode == "greedy":
-        return {"greedy": proportion([row.right for row in rows], settings.confidence)}
-    ks = settings.ks or default_ks(samples)
-    return {
-        f"pass@{k}": mean_over_questions(
-            [pass_at_k(row.judged, row.right, k) for row in rows if row.judged >= k], settings.confidence
-        )
-        for k in ks
-        if any(row.judged >= k for row in rows)
-    }
+    sources = {row.group.task.source for rows in answered.values() for row in rows}
+    found = {}
+    for source in sorted(sources) if len(sources) > 1 else ():
+        own = {
+            mode: [row for row in rows if row.group.task.source == source] for mode, rows in answered.items()
+        }
+        estimates = list(_estimates(own, channel, settings))
+        if estimates:
+            found[source] = estimates[0][1]
+    return found
+
+
+def _question(index: int, answered: Mapping[str, Sequence[Answered]], headline: str) -> EvalQuestion:
+    task = next(iter(answered.values()))[index].group.task
+    return EvalQuestion(
+        task_id=task.id,
+        source=task.source,
+        prompt=task.prompt,
+        answer=task.answer,
+        completions=tuple(
+            EvalCompletion(
+                text=rollout.text,
+                scores={name: verdict.score for name, verdict in verdicts.items()},
+                status={name: verdict.status.value for name, verdict in verdicts.items()},
+                detail={name: verdict.detail for name, verdict in verdicts.items()},
+                right=_right(verdicts.get(headline)),
+                num_tokens=rollout.num_tokens,
+                stop_reason=rollout.stop_reason.value,
+                sampled=mode == "sampled",
+            )
+            for mode, rows in answered.items()
+            for rollout, verdicts in zip(rows[index].group.rollouts, rows[index].verdicts, strict=True)
+        ),
+    )
+
+
+def _right(verdict: Verdict | None) -> bool | None:
+    return None if verdict is None or verdict.score is None else verdict.score >= RIGHT
 
 
 def proportion(right: Sequence[int], confidence: float) -> Estimate:
-    """A share of questions with Wilson's interval (scipy's binomtest)."""
+    """A share of questions with Wilson's interval."""
     interval = stats.binomtest(sum(right), len(right)).proportion_ci(confidence, method="wilson")
-    return Estimate(value=sum(right) / len(right), low=interval.low, high=interval.high, questions=len(right))
+    return Estimate(
+        value=sum(right) / len(right),
+        low=float(interval.low),
+        high=float(interval.high),
+        num_questions=len(right),
+    )
 
 
 def mean_over_questions(values: Sequence[float], confidence: float) -> Estimate:
@@ -183,16 +211,14 @@ def mean_over_questions(values: Sequence[float], confidence: float) -> Estimate:
     is then Wilson's, as if each question were one trial.
     """
     data = np.asarray(values, dtype=np.float64)
-    if len(data) < 2 or np.ptp(data) == 0:
-        mean = float(data.mean())
-        interval = stats.binomtest(round(mean * len(data)), len(data)).proportion_ci(
-            confidence, method="wilson"
-        )
-        return Estimate(
-            value=mean, low=min(mean, interval.low), high=max(mean, interval.high), questions=len(data)
-        )
-    result = stats.bootstrap(
-        (data,), np.mean, confidence_level=confidence, method="BCa", rng=np.random.default_rng(0)
-    )
-    low, high = float(result.confidence_interval.low), float(result.confidence_interval.high)
-    return Estimate(value=float(data.mean()), low=low, high=high, questions=len(data))
+    mean = float(data.mean())
+    if np.ptp(data) == 0:
+        trials = stats.binomtest(round(mean * len(data)), len(data))
+        interval = trials.proportion_ci(confidence, method="wilson")
+        low, high = min(mean, interval.low), max(mean, interval.high)
+    else:
+        interval = stats.bootstrap(
+            (data,), np.mean, confidence_level=confidence, method="BCa", rng=np.random.default_rng(0)
+        ).confidence_interval
+        low, high = interval.low, interval.high
+    return Estimate(value=mean, low=float(low), high=float(high), num_questions=len(data))
