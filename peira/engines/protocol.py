@@ -1,6 +1,6 @@
 """What the trainer may ask of a machine: seven verbs, whatever hardware stands behind them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -56,7 +56,7 @@ class Engine(Protocol):
         """Optimizer steps the learner has taken since the run began; survives `save` and `load`."""
         ...
 
-    def sample(self, requests: Sequence[SampleRequest]) -> AsyncIterator[Completion]:
+    def sample(self, requests: Sequence[SampleRequest]) -> AsyncGenerator[Completion, None]:
         """Draw each request's completions; give them as they finish, in any order.
 
         Exactly `num_samples` completions come for each request. A completion depends on its prompt, its seed,

@@ -6,6 +6,7 @@ tasks --render--> requests --engine.sample--> completions (as they finish) --dec
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 
 from peira.engines.protocol import Engine
 from peira.errors import EngineError
@@ -42,7 +43,7 @@ async def collect_groups(
         seed: of the run; with `label` and the draw's number it fixes every completion.
         label: prefix of the rollouts' ids, such as "12" for step 12.
         first_draw: number of the first task among those drawn under this label; refills continue the count.
-        on_rollout: called with (finished, planned) as rollouts come in.
+        on_rollout: called with (finished, planned) as rollouts come in; what it raises ends the sampling.
 
     Raises:
         EngineError: the engine gave too few, too many or unknown completions.
@@ -61,18 +62,19 @@ async def collect_groups(
     found: dict[str, dict[int, Completion]] = {request.id: {} for request in requests}
     planned = len(requests) * group_size
     finished = 0
-    async for completion in engine.sample(requests):
-        slots = found.get(completion.request_id)
-        if slots is None or completion.index in slots or not 0 <= completion.index < group_size:
-            raise EngineError(
-                f"sample: completion {completion.request_id!r}/{completion.index} was not asked for "
-                f"({len(requests)} requests of {group_size}); the engine breaks its contract"
-            )
-        slots[completion.index] = completion
-        finished += 1
-        if on_rollout is not None:
-            on_rollout(finished, planned)
-        await asyncio.sleep(0)  # lets an interrupt be noticed between completions
+    async with aclosing(engine.sample(requests)) as completions:
+        async for completion in completions:
+            slots = found.get(completion.request_id)
+            if slots is None or completion.index in slots or not 0 <= completion.index < group_size:
+                raise EngineError(
+                    f"sample: completion {completion.request_id!r}/{completion.index} was not asked for "
+                    f"({len(requests)} requests of {group_size}); the engine breaks its contract"
+                )
+            slots[completion.index] = completion
+            finished += 1
+            if on_rollout is not None:
+                on_rollout(finished, planned)
+            await asyncio.sleep(0)  # lets an interrupt be noticed between completions
     groups = []
     for task, request in zip(tasks, requests, strict=True):
         slots = found[request.id]

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from peira.algorithms.batch import TokenLoss, TrainBatch
+from peira.algorithms.batch import TrainBatch
+from peira.algorithms.family import Algorithm
 from peira.engines.protocol import Engine
 
 
@@ -30,7 +31,7 @@ async def learn(
     engine: Engine,
     reference: Engine | None,
     batches: Sequence[TrainBatch],
-    loss: TokenLoss,
+    algorithm: Algorithm,
     *,
     epochs: int,
     micro_batch_tokens: int,
@@ -40,27 +41,27 @@ async def learn(
     """Take one optimizer step per batch and epoch; return what each saw, in order.
 
     A batch that is used once, alone, and on-policy keeps the sampler's log-probs as its old ones; as soon as
-    there is a second optimizer step, old log-probs are the learner's own, taken for all batches before the
-    first of them. Reference log-probs are taken once. Both are new records: no stage edits another's.
+    there is a second optimizer step, or the algorithm wants them, old log-probs are the learner's own, taken
+    for all batches before the first of them. Reference log-probs are taken once. Both are new records: no stage edits another's.
 
     Args:
         rates: learning rate of each optimizer step, `epochs * len(batches)` of them.
     """
     ready = []
     for batch in batches:
-        if epochs * len(batches) > 1:
+        if epochs * len(batches) > 1 or algorithm.needs_old_logprobs:
             batch = replace(batch, old_logprobs=await score_batch(engine, batch, micro_batch_tokens))
             on_progress()
         if reference is not None:
             batch = replace(batch, reference_logprobs=await score_batch(reference, batch, micro_batch_tokens))
             on_progress()
-        ready.append(batch)
+        ready.append(algorithm.prepare(batch))
     updates = []
     for batch, lr in zip(list(ready) * epochs, rates, strict=True):
         total = 0.0
         seen: list[tuple[Tensor, Tensor]] = []
         for micro in batch.split(micro_batch_tokens):
-            result = await engine.forward_backward(micro, loss)
+            result = await engine.forward_backward(micro, algorithm.token_loss)
             total += result.loss
             seen.append((result.logprobs, result.entropy))
             on_progress()

@@ -1,9 +1,11 @@
 """What a checkpoint restores beside the engine's own state, as one record."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from peira.config.run import RunConfig
 from peira.errors import CheckpointError
 
 
@@ -16,6 +18,8 @@ class TrainerState:
     policy_version: int = 0
     tasks: dict[str, Any] = field(default_factory=dict)
     """Position of the task sampler, as it describes itself."""
+    algorithm: dict[str, float] = field(default_factory=dict)
+    """What the algorithm remembers between steps, if it does."""
     dead_steps: int = 0
     """Steps on end without a signal."""
     unjudged_steps: int = 0
@@ -36,3 +40,16 @@ class TrainerState:
             raise CheckpointError(
                 f"trainer state: {error}: expected what this version of peira writes"
             ) from error
+
+
+def trace_fingerprint(run: RunConfig) -> str:
+    """A hash of the settings that decide the loss trace: what a resumed run may not change.
+
+    How long the run is (unless the learning rate depends on it), what is measured, saved, logged and when to
+    give up are left out.
+    """
+    free = {"name", "runs_dir", "evaluation", "checkpoint", "stop", "logging"}
+    if run.optimizer.schedule == "constant":
+        free.add("steps")
+    settings = run.model_dump(mode="json", exclude=free)
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
