@@ -8,7 +8,7 @@ logprobs, micro-batch --token_loss--> [N, T]         inside the engine, wherever
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -42,6 +42,7 @@ class StepContext:
         return value
 
 
+@runtime_checkable
 class AdvantageFunction(Protocol):
     """(rewards, judged) -> advantages; exactly 0 for unjudged members.
 
@@ -59,6 +60,7 @@ class AdvantageFunction(Protocol):
         ...
 
 
+@runtime_checkable
 class ObserveFunction(Protocol):
     """What the algorithm remembers: (rewards, judged, context with the old state) -> new state."""
 
@@ -69,6 +71,7 @@ class ObserveFunction(Protocol):
         ...
 
 
+@runtime_checkable
 class WeightFunction(Protocol):
     """Mask of the whole batch -> weights such that the batch loss is (weights * token_loss).sum()."""
 
