@@ -15,7 +15,9 @@ class KLConfig(Section):
     coefficient: float = Field(default=0.0, ge=0)
     """0 means no reference model is loaded."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
+    """k2: towards the reference along KL(policy || reference); k3: along KL(reference || policy)."""
     place: Literal["loss"] = "loss"
+    """Where the penalty acts."""
 
 
 class AlgorithmConfig(Section):
@@ -26,6 +28,7 @@ class AlgorithmConfig(Section):
     name: str = "standard"
     """The preset that fills every field not given here."""
     baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
+    """Subtracted from a reward: the mean of its whole group, or of the other members."""
     scale: Literal["none", "population_std", "sample_std"] = "none"
     """Divide centred rewards by the group's standard deviation, of this kind, or keep reward units."""
     std_eps: float = Field(default=1e-6, ge=0)
@@ -44,11 +47,13 @@ class AlgorithmConfig(Section):
     dynamic_sampling: bool = False
     """Draw again until `prompts_per_step` groups have a signal, within `max_refills` further draws."""
     max_refills: int = Field(default=3, ge=0)
+    """Further draws of dynamic sampling within one step."""
     overlong_buffer_tokens: int = Field(default=0, ge=0)
     """Soft overlong penalty over the last this many tokens before `sampling.max_tokens`; 0 for none."""
     overlong_penalty: float = Field(default=1.0, ge=0)
     """Subtracted, in reward units, when the completion reaches `sampling.max_tokens`."""
     kl: KLConfig = KLConfig()
+    """Penalty for leaving the reference."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,6 +1,6 @@
 """Which verifiers judge, and how they are run."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -36,7 +36,9 @@ class ExactConfig(_Channel):
 
     kind: Literal["exact"] = "exact"
     ignore_case: bool = False
+    """Upper and lower case count as equal."""
     strip: bool = True
+    """White space at both ends does not count."""
 
 
 class ChoiceConfig(_Channel):
@@ -44,6 +46,7 @@ class ChoiceConfig(_Channel):
 
     kind: Literal["choice"] = "choice"
     choices: str = "ABCD"
+    """The letters there are."""
 
 
 class FormatConfig(_Channel):
@@ -62,6 +65,8 @@ class ReasoningGymVerifierConfig(_Channel):
 
 class FunctionConfig(_Channel):
     """Anyone's Python function."""
+
+    shorthand: ClassVar[str | None] = "ref"
 
     kind: Literal["function"] = "function"
     ref: str
@@ -96,3 +101,4 @@ class JudgingConfig(Section):
     max_unjudged_fraction: float = Field(default=0.2, ge=0, le=1)
     """A larger share of unjudged rollouts in `patience_steps` steps on end stops the run (exit code 6)."""
     patience_steps: int = Field(default=1, ge=1)
+    """How many steps on end that share may be exceeded before the run stops."""
