@@ -1,0 +1,60 @@
+import pickle
+
+import pytest
+import torch
+from pydantic import ValidationError
+from tensors import every, train_batch
+
+from peira.build.algorithm import build_algorithm
+from peira.config.algorithm import AlgorithmConfig
+from peira.config.presets import PRESETS
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_builds_and_survives_the_journey_to_a_worker(name):
+    algorithm = build_algorithm(AlgorithmConfig.model_validate(name), max_tokens=8)
+    travelled = pickle.loads(pickle.dumps(algorithm))
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 1.0]])
+    assert torch.equal(
+        travelled.advantages(rewards, every(rewards)), algorithm.advantages(rewards, every(rewards))
+    )
+
+
+def test_a_preset_row_fills_what_is_not_given_and_yields_to_what_is():
+    config = AlgorithmConfig.model_validate({"name": "dr_grpo", "clip_high": 0.3})
+    assert (config.scale, config.average, config.clip_high) == ("none", "constant", 0.3)
+
+
+def test_a_misspelt_preset_names_the_nearest():
+    with pytest.raises(ValidationError, match="did you mean 'dr_grpo'"):
+        AlgorithmConfig(name="drgrpo")
+
+
+def test_the_default_is_the_standard_row():
+    assert AlgorithmConfig() == AlgorithmConfig.model_validate("standard")
+
+
+def test_the_token_loss_adds_policy_and_penalty():
+    # ratio 1, A = 2: policy loss -2; times mismatch weight 0.5: -1
+    # reference log-prob 0, log-prob 0.1: k2 = 0.005, coefficient 0.4 adds 0.002
+    config = AlgorithmConfig.model_validate({"name": "grpo", "kl": {"coefficient": 0.4, "estimator": "k2"}})
+    algorithm = build_algorithm(config, max_tokens=8)
+    assert algorithm.needs_reference
+    mask = torch.tensor([[True, False]])
+    batch = train_batch(
+        mask=mask,
+        advantages=torch.tensor([[2.0, float("nan")]]),
+        old_logprobs=torch.tensor([[0.1, float("nan")]]),
+        reference_logprobs=torch.tensor([[0.0, float("nan")]]),
+        mismatch_weights=torch.tensor([[0.5, float("nan")]]),
+    )
+    logprobs = torch.tensor([[0.1, float("nan")]], requires_grad=True)
+    loss = algorithm.token_loss(logprobs, batch)
+    loss.sum().backward()
+    torch.testing.assert_close(loss.detach(), torch.tensor([[-1.0 + 0.4 * 0.005, 0.0]]))
+    # d(-0.5 * 2 * ratio) = -1; d(0.4 * d^2 / 2) = 0.4 * 0.1
+    torch.testing.assert_close(logprobs.grad, torch.tensor([[-1.0 + 0.04, 0.0]]))
+
+
+def test_without_a_penalty_no_reference_is_asked_for():
+    assert not build_algorithm(AlgorithmConfig(), max_tokens=8).needs_reference
