@@ -1,1 +1,1 @@
-"""The run folder: its layout, its writer, its readers. Standard library and file locks only."""
+"""The run folder: its layout, its writer, its readers, the metric names and the sample ledger."""
