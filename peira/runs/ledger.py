@@ -3,9 +3,9 @@
     pending before + generated = trained + dropped + pending after        (each step)
     all generated = all trained + all dropped + pending now               (the whole run)
 
-Rollouts and tokens balance separately. Rollouts that a killed run drew after its last checkpoint are not in the
-ledger: `truncate_after` takes their lines out, with their training, and the run draws them again; how many
-those were stands in `events.jsonl` and in the report.
+Rollouts and tokens balance separately. Rollouts that a killed run drew after its last checkpoint are not in
+the ledger: `truncate_after` takes their lines out, with their training, and the run draws them again; their
+number stands in `events.jsonl` and in the report.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -249,8 +249,9 @@ class Ledger:
                     )
                 )  # fmt: skip
                 raise RunError(
-                    f"{place}: {unit}: pending before {before} + generated {generated} = {before + generated}, "
-                    f"but trained {trained} + dropped {dropped} ({drops or 'none'}) + pending {pending} = "
+                    f"{place}: {unit}: pending before {before} + generated {generated} = "
+                    f"{before + generated}, but trained {trained} + dropped {dropped} "
+                    f"({drops or 'none'}) + pending {pending} = "
                     f"{trained + dropped + pending}: "
                     f"{abs(missing)} {'unaccounted for' if missing > 0 else 'counted twice'}"
                 )

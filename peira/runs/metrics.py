@@ -455,19 +455,24 @@ _METRICS = [
         meaning="Tasks drawn so far.",
     ),
     Metric(
-        name="eval/<estimate>",
+        name="eval/accuracy",
         unit="fraction",
-        meaning="Value of this estimate of an evaluation: accuracy, pass_at_4, format:accuracy, ...",
+        meaning="The headline estimate of an evaluation: greedy accuracy when there is one, else pass@1.",
     ),
     Metric(
-        name="eval/<estimate>/low",
+        name="eval/accuracy_low",
         unit="fraction",
         meaning="Lower end of its interval over questions.",
     ),
     Metric(
-        name="eval/<estimate>/high",
+        name="eval/accuracy_high",
         unit="fraction",
         meaning="Upper end of its interval over questions.",
+    ),
+    Metric(
+        name="eval/<metric>",
+        unit="fraction",
+        meaning="Any other estimate of an evaluation, by its name there: pass_at_4, format:accuracy.",
     ),
     Metric(
         name="eval/source/<source>",

@@ -3,12 +3,13 @@
     {"step": 12, "group": 0, "task": {"id", "source", "prompt", "answer", "verifier"}, "prompt_ids": [...],
      "rollouts": [{"id", "outcome", "reward", "excluded", "advantage", "dropped", "shaping": {name: x},
                    "verdicts": {channel: {"score", "status", "detail", "parts", "step_scores", "flags"}},
-                   "turns": [{"prompt_ids", "token_ids", "logprobs", "text", "stop_reason", "policy_version"}]}]}
+                   "turns": [{"prompt_ids", "token_ids", "logprobs", "text", "stop_reason",
+                              "policy_version"}]}]}
 
 A turn's `prompt_ids` is left out where it equals the group's, as in the first turn of every rollout of an
-ordinary group. The training mask is not stored: it is True exactly at the tokens of `token_ids`. Log-probs are
-float32 numbers in their shortest decimal form, so nothing is lost when they were float32 before. Fields with
-nothing in them are left out.
+ordinary group. The training mask is not stored: it is True exactly at the tokens of `token_ids`. Log-probs
+are float32 numbers in their shortest decimal form, so nothing is lost when they were float32 before. Fields
+with nothing in them are left out.
 """
 
 from array import array

@@ -1,11 +1,12 @@
 """The one process that may write a run folder.
 
-What a call wrote is with the kernel when the call returns, so a kill -9 loses nothing that was reported as written.
-`sync` waits for the disk itself; the trainer calls it before it publishes a checkpoint, so that after a power failure
-everything up to the checkpoint is there. Rollout files, evaluations and rewritten files are always synced.
+What a call wrote is with the kernel when the call returns, so a kill -9 loses nothing that was reported as
+written. `sync` waits for the disk itself; the trainer calls it before it publishes a checkpoint, so that
+after a power failure everything up to the checkpoint is there. Rollout files, evaluations and rewritten files are
+always synced.
 
-Steps count from 1, and everything that carries the number n (metrics, ledger, rollouts, evaluation, checkpoint) speaks
-of the run after n steps. 0 is before the first: an evaluation of the untrained policy.
+Steps count from 1, and everything that carries the number n (metrics, ledger, rollouts, evaluation,
+checkpoint) speaks of the run after n steps. 0 is before the first: an evaluation of the untrained policy.
 """
 
 import difflib
@@ -68,7 +69,7 @@ class RunWriter:
     ) -> "RunWriter":
         """Open a run folder for writing; nobody else can until it is closed or this process ends.
 
-        With `resume`, a run that is there is continued (call `truncate_after` next) and a missing one is begun.
+        With `resume`, a run that is there is continued (call `truncate_after` next); a missing one is begun.
 
         Args:
             folder: the run's folder; made when missing.
@@ -77,8 +78,8 @@ class RunWriter:
             facts: for `environment.json`: device, threads, and what else only the caller knows.
 
         Raises:
-            RunError: a run is there already and `resume` is False; another process writes it; the folder cannot
-                be written.
+            RunError: a run is there already and `resume` is False; another process writes it; the folder
+                cannot be written.
         """
         layout = RunFolder(folder)
         try:
@@ -91,7 +92,7 @@ class RunWriter:
             existed = layout.is_run
             if existed and not resume:
                 raise RunError(
-                    f"run folder: {folder}: expected no run there; resume it (--resume), or choose another name"
+                    f"run folder: {folder}: expected no run there; resume it (--resume) or take another name"
                 )
             _remove_leftovers(layout)
             writer = cls(layout, lock)
@@ -144,7 +145,7 @@ class RunWriter:
             What was written, without None, for the other sinks.
 
         Raises:
-            RunError: a name is not listed in `metrics.py`, the step lies before the last one, or the disk is full.
+            RunError: a name is not listed in `metrics.py`, the step is before the last, or the disk is full.
         """
         if step < self._last_step:
             raise RunError(
@@ -222,7 +223,7 @@ class RunWriter:
     def truncate_after(self, step: int) -> dict[str, int]:
         """Take out everything later than `step`, for a run that resumes from the checkpoint taken there.
 
-        0 takes out all but the evaluation before training. A kill in the middle is finished by the next `create`.
+        0 takes out all but the evaluation before training. The next `create` finishes what a kill cut short.
         Checkpoints and TensorBoard files are their owners' business.
 
         Returns:
@@ -303,8 +304,8 @@ def _acquire(folder: RunFolder) -> FileLock:
     except Timeout:
         holder = holder_of(folder)
         raise RunError(
-            f"run folder: {folder.path}: expected no other writer; {holder} holds it: wait for it to end or stop it, "
-            "or choose another name"
+            f"run folder: {folder.path}: expected no other writer; {holder} holds it: wait for it to "
+            "end or stop it, or choose another name"
         ) from None
     except OSError as error:
         raise disk_error(folder.lock_file, error) from error
