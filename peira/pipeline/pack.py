@@ -9,7 +9,7 @@ from torch import Tensor
 
 from peira.algorithms.batch import TrainBatch
 from peira.algorithms.family import WeightFunction
-from peira.types.scored import ScoredGroup
+from peira.types.scored import ScoredGroup, ScoredRollout
 
 
 def reward_table(
@@ -25,6 +25,18 @@ def reward_table(
         [[float("nan") if value is None else value for value in row] for row in values], dtype=torch.float32
     )
     return rewards, ~rewards.isnan()
+
+
+def channel_table(scored: Sequence[ScoredGroup], channels: Sequence[str]) -> Float[Tensor, "P G K"]:
+    """Scores by verifier, not summed; NaN where a channel gave none."""
+
+    def score(rollout: ScoredRollout, channel: str) -> float:
+        verdict = rollout.verdicts.get(channel)
+        return float("nan") if verdict is None or verdict.score is None else verdict.score
+
+    return torch.tensor(
+        [[[score(r, channel) for channel in channels] for r in group.rollouts] for group in scored]
+    )
 
 
 def behaviour_table(scored: Sequence[ScoredGroup]) -> tuple[Bool[Tensor, "P G"], Bool[Tensor, "P G"]]:

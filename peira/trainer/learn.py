@@ -42,7 +42,8 @@ async def learn(
 
     A batch that is used once, alone, and on-policy keeps the sampler's log-probs as its old ones; as soon as
     there is a second optimizer step, or the algorithm wants them, old log-probs are the learner's own, taken
-    for all batches before the first of them. Reference log-probs are taken once. Both are new records: no stage edits another's.
+    for all batches before the first of them. Reference log-probs are taken once. Both are new records: no
+    stage edits another's.
 
     Args:
         rates: learning rate of each optimizer step, `epochs * len(batches)` of them.

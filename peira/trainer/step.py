@@ -1,0 +1,251 @@
+"""One turn of the loop: prompt -> rollout -> reward -> advantage -> loss -> update.
+
+Every stage returns a new record and none writes into an earlier one, so each can be printed, saved or
+replayed alone. Sampling ahead of learning has no place here: this is the synchronous, on-policy step.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from peira.algorithms.diagnostics import KINDS, collapse_kinds
+from peira.algorithms.family import Algorithm, StepContext
+from peira.algorithms.schedule import learning_rate
+from peira.algorithms.shaping import overlong_penalty
+from peira.config.run import RunConfig
+from peira.data.sampler import TaskSampler
+from peira.engines.protocol import Engine
+from peira.pipeline.collect import collect_groups
+from peira.pipeline.pack import (
+    behaviour_table,
+    channel_table,
+    pack,
+    reward_table,
+    split_updates,
+    trainable_rows,
+)
+from peira.pipeline.refill import draw_with_signal
+from peira.pipeline.score import Combine, Judge, Shape, score_groups
+from peira.runs.ledger import DropReason
+from peira.trainer.account import fates
+from peira.trainer.learn import Update, learn
+from peira.types.rollout import Rollout, SamplingParams
+from peira.types.scored import ScoredGroup
+from peira.types.task import Task
+from peira.types.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a run is made of; `build` makes it from a configuration."""
+
+    engine: Engine
+    reference: Engine | None
+    """Frozen; asked for log-probs only. None when the algorithm needs no reference."""
+    tokenizer: Tokenizer
+    tasks: TaskSampler
+    held_out: Sequence[Task]
+    judge: Judge
+    combine: Combine
+    channels: tuple[str, ...]
+    """Names of the verifiers, in the order of the configuration."""
+    algorithm: Algorithm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """Everything a step did, for metrics, rollout files and the ledger."""
+
+    groups: tuple[ScoredGroup, ...]
+    """All that were generated, refills included."""
+    outcomes: torch.Tensor
+    rewards: torch.Tensor
+    judged: torch.Tensor
+    advantages: torch.Tensor
+    """[P, G] each; NaN rewards where `judged` is False."""
+    kinds: torch.Tensor
+    """[P]: index into `algorithms.diagnostics.KINDS`."""
+    truncated: torch.Tensor
+    duplicate: torch.Tensor
+    fates: list[list[DropReason | None]]
+    updates: list[Update]
+    refills: int
+    remembered: dict[str, float]
+    """What the algorithm wants to find at the next step."""
+    seconds: dict[str, float]
+    """Wall clock by stage."""
+
+
+async def take_step(
+    step: int,
+    run: RunConfig,
+    parts: Parts,
+    remembered: dict[str, float],
+    *,
+    beat: Callable[[str], None],
+    check: Callable[[], None],
+) -> StepResult:
+    """Draw, judge, and learn from one step's tasks. The sampler must hold the learner's weights.
+
+    Without a signal in any group no optimizer step is taken: momentum alone would move the weights.
+
+    Args:
+        remembered: what the algorithm left at the step before.
+        beat: told whenever something moved, with the stage's name.
+        check: called where the step can still be abandoned without a trace; raises to abandon it.
+    """
+    clock = Clock()
+    params = SamplingParams(**run.sampling.model_dump())
+    shape = overlong_shape(run)
+
+    def progress(finished: int, planned: int) -> None:
+        beat("sample")
+        check()
+
+    async def score(tasks: Sequence[Task], first: int) -> list[ScoredGroup]:
+        with clock.stage("sample"):
+            groups = await collect_groups(
+                parts.engine,
+                parts.tokenizer,
+                tasks,
+                group_size=run.group_size,
+                params=params,
+                seed=run.seed,
+                label=str(step),
+                first_draw=first,
+                on_rollout=progress,
+            )
+        with clock.stage("score"):
+            scored = await score_groups(
+                groups, parts.judge, combine=parts.combine, truncated=run.judging.truncated, shape=shape
+            )
+        beat("score")
+        check()
+        return scored
+
+    drawn = await draw_with_signal(
+        parts.tasks.draw,
+        score,
+        wanted=run.prompts_per_step,
+        max_refills=run.algorithm.max_refills if run.algorithm.dynamic_sampling else 0,
+        has_signal=has_signal,
+    )
+
+    with clock.stage("pack"):
+        scored = drawn.groups
+        rewards, judged = reward_table(scored)  # [P, G], [P, G]
+        outcomes, _ = reward_table(scored, shaped=False)
+        truncated, duplicate = behaviour_table(scored)
+        context = StepContext(
+            outcomes=outcomes,
+            channels=channel_table(scored, parts.channels),
+            num_tokens=torch.tensor([[r.rollout.num_tokens for r in g.rollouts] for g in scored]),
+            state=remembered,
+        )
+        if parts.algorithm.observe is not None:
+            remembered = parts.algorithm.observe(rewards, judged, context=context)
+        advantages = parts.algorithm.advantages(rewards, judged, context=context)  # [P, G]
+        kinds = collapse_kinds(outcomes, judged, truncated=truncated, duplicate=duplicate)
+        rows = trainable_rows(scored, advantages, judged)
+        batches = [
+            pack(
+                scored,
+                update,
+                advantages,
+                weights=parts.algorithm.weights,
+                pad_id=parts.tokenizer.pad_id,
+                temperature=run.sampling.temperature,
+            )
+            for update in split_updates(scored, rows, judged, num_updates=run.updates_per_step)
+        ]
+
+    with clock.stage("learn"):
+        updates = await learn(
+            parts.engine,
+            parts.reference,
+            batches,
+            parts.algorithm,
+            epochs=run.epochs_per_step,
+            micro_batch_tokens=run.micro_batch_tokens,
+            rates=learning_rates(run, step, len(batches) * run.epochs_per_step),
+            on_progress=lambda: beat("learn"),
+        )
+    return StepResult(
+        groups=scored,
+        outcomes=outcomes,
+        rewards=rewards,
+        judged=judged,
+        advantages=advantages,
+        kinds=kinds,
+        truncated=truncated,
+        duplicate=duplicate,
+        fates=fates(scored, rows, kinds),
+        updates=updates,
+        refills=drawn.refills,
+        remembered=remembered,
+        seconds=clock.seconds,
+    )
+
+
+def has_signal(group: ScoredGroup) -> bool:
+    """Whether the verifier's outcomes tell the group's members apart."""
+    outcomes = {rollout.outcome for rollout in group.rollouts if rollout.outcome is not None}
+    return len(outcomes) > 1
+
+
+def overlong_shape(run: RunConfig) -> Shape | None:
+    """The overlong penalty as something added to rewards; None when it is off."""
+    settings = run.algorithm
+    if settings.overlong_buffer_tokens == 0:
+        return None
+
+    def shape(rollout: Rollout) -> dict[str, float]:
+        amount = overlong_penalty(
+            rollout.num_tokens,
+            max_tokens=run.sampling.max_tokens,
+            buffer_tokens=settings.overlong_buffer_tokens,
+            penalty=settings.overlong_penalty,
+        )
+        return {"overlong": amount}
+
+    return shape
+
+
+def learning_rates(run: RunConfig, step: int, count: int) -> list[float]:
+    """Rates of this step's optimizer steps. The schedule follows the plan, through steps without signal too."""
+    planned = run.updates_per_step * run.epochs_per_step
+    return [
+        learning_rate(
+            step * planned + i,
+            peak=run.optimizer.lr,
+            warmup_steps=run.optimizer.warmup_steps,
+            total_steps=run.steps * planned,
+            schedule=run.optimizer.schedule,
+            min_fraction=run.optimizer.min_lr_fraction,
+        )
+        for i in range(count)
+    ]
+
+
+def collapse_shares(kinds: torch.Tensor) -> dict[str, float]:
+    """Share of groups by kind of collapse."""
+    return {kind: float((kinds == i).double().mean()) for i, kind in enumerate(KINDS)}
+
+
+class Clock:
+    """Adds up wall-clock seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time what happens inside."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
