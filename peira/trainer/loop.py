@@ -3,8 +3,8 @@
     restore -> [ sync, prove -> take a step -> record -> measure -> save -> stop? ] x steps -> measure -> save
 
 All it waits for is an engine's verb or the verifiers' pool; the watchdog times those waits. Ctrl-C sets a
-flag that is looked at between completions and between stages: a step that has not learnt yet is abandoned without
-a trace (a resumed run draws it again, completion for completion), one that is learning is finished.
+flag that is looked at between completions and between stages: a step that has not learnt yet is abandoned
+without a trace (a resumed run draws it again, completion for completion), one that is learning is finished.
 """
 
 import time

@@ -215,7 +215,7 @@ def overlong_shape(run: RunConfig) -> Shape | None:
 
 
 def learning_rates(run: RunConfig, step: int, count: int) -> list[float]:
-    """Rates of this step's optimizer steps. The schedule follows the plan, through steps without signal too."""
+    """Rates of this step's optimizer steps. It follows the plan, whether or not a step had a signal."""
     planned = run.updates_per_step * run.epochs_per_step
     return [
         learning_rate(
