@@ -156,7 +156,7 @@ def _evaluation(run: "RunConfig") -> Iterator[Problem]:
             "data.held_out_fraction",
             0.0,
             "expected more than 0, or a held-out source, to evaluate on; set data.eval_path, or turn "
-            "evaluation off with evaluation.before: false, evaluation.after: false and evaluation.every_steps: 0",
+            "evaluation off (evaluation.before: false, evaluation.after: false, evaluation.every_steps: 0)",
         )
     if measured and not evaluation.greedy and evaluation.samples == 0:
         yield (
