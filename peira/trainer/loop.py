@@ -160,7 +160,7 @@ async def restore(run: Run) -> TrainerState:
     for line in damaged:
         run.observer.on_event(f"passed over a damaged checkpoint: {line}")
     state = found.state if found is not None else TrainerState(tasks=run.parts.tasks.state())
-    lost = run.writer.truncate_after(state.step - 1)
+    lost = run.writer.truncate_after(state.step)
     discard_after(run.checkpoints, state.step)
     if found is not None:
         await run.parts.engine.load(found.path)
@@ -185,7 +185,7 @@ async def advance(run: Run, state: TrainerState, dog: Watchdog) -> tuple[Trainer
 
     try:
         result = await take_step(
-            state.step, run.config, run.parts, state.algorithm, beat=beat, check=run.interrupt.check
+            state.step + 1, run.config, run.parts, state.algorithm, beat=beat, check=run.interrupt.check
         )
     except Abandoned:
         run.parts.tasks.restore(state.tasks)
@@ -195,7 +195,7 @@ async def advance(run: Run, state: TrainerState, dog: Watchdog) -> tuple[Trainer
     metrics["data/tasks"] = run.parts.tasks.position
     metrics["data/epoch"] = max(run.parts.tasks.epochs.values())
     metrics["time/step_s"] = time.perf_counter() - began
-    record(run, state.step, result, metrics)
+    record(run, state.step + 1, result, metrics)
     too_many = (metrics["verifier/unjudged_fraction"] or 0.0) > run.config.judging.max_unjudged_fraction
     after = replace(
         state,
@@ -257,9 +257,8 @@ async def measure(run: Run, state: TrainerState, dog: Watchdog) -> TrainerState:
             on_rollout=progress,
         )
         run.writer.write_eval(record, questions)
-        if state.step > 0:
-            metrics = {**eval_metrics(record), "time/eval_s": record.duration_s}
-            run.sink.write(state.step - 1, run.writer.write_metrics(state.step - 1, metrics))
+        metrics = {**eval_metrics(record), "time/eval_s": record.duration_s}
+        run.sink.write(state.step, run.writer.write_metrics(state.step, metrics))
         run.observer.on_eval(record)
     return replace(state, accuracy=record.headline_estimate.value)
 

@@ -93,6 +93,7 @@ async def take_step(
     Without a signal in any group no optimizer step is taken: momentum alone would move the weights.
 
     Args:
+        step: number of this step, from 1; with the run's seed it fixes every completion.
         remembered: what the algorithm left at the step before.
         beat: told whenever something moved, with the stage's name.
         check: called where the step can still be abandoned without a trace; raises to abandon it.
@@ -219,7 +220,7 @@ def learning_rates(run: RunConfig, step: int, count: int) -> list[float]:
     planned = run.updates_per_step * run.epochs_per_step
     return [
         learning_rate(
-            step * planned + i,
+            (step - 1) * planned + i,
             peak=run.optimizer.lr,
             warmup_steps=run.optimizer.warmup_steps,
             total_steps=run.steps * planned,

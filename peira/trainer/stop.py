@@ -32,7 +32,7 @@ def _collapsed(state: TrainerState, result: StepResult) -> str:
     worst = max(shares, key=lambda kind: shares[kind])
     seen = ", ".join(f"{kind} {share:.0%}" for kind, share in sorted(shares.items(), key=lambda kv: -kv[1]))
     return (
-        f"step {state.step - 1}: {state.dead_steps} steps on end without a signal "
+        f"step {state.step}: {state.dead_steps} steps on end without a signal "
         f"(stop.collapse_patience); groups of the last: {seen}; "
         f"{_COLLAPSE_ADVICE.get(worst, 'every advantage was 0')}"
     )
@@ -49,7 +49,7 @@ def _unjudged(config: RunConfig, state: TrainerState, result: StepResult) -> str
     counts = Counter(f"{channel}: {verdict.status.value}" for channel, verdict in verdicts)
     example = next((verdict.detail for _, verdict in verdicts if verdict.detail), "no detail")
     return (
-        f"step {state.step - 1}: more than {config.judging.max_unjudged_fraction:.0%} of the rollouts could "
+        f"step {state.step}: more than {config.judging.max_unjudged_fraction:.0%} of the rollouts could "
         f"not be judged (judging.max_unjudged_fraction): {dict(counts)}; for example: {example}; "
         "nothing was trained on them: repair the verifier, then continue with --resume"
     )
