@@ -14,12 +14,19 @@ class _Channel(Section):
     """Of the channel in metrics and reports; the kind when empty."""
     weight: float = 1.0
     """Its share of the reward: reward = sum of weight * score. 0 logs it without training on it (shadow)."""
+    always: bool = False
+    """Judge every task, also those that name another verifier."""
+    timeout_s: float | None = Field(default=None, gt=0)
+    """Wall-clock seconds for one attempt, instead of `judging.timeout_s`."""
 
 
 class MathConfig(_Channel):
     """Mathematical equality by math-verify, behind a killable worker."""
 
     kind: Literal["math"] = "math"
+    extract: Literal["boxed", "final", "tag", "whole"] = "boxed"
+    """boxed: the last \\boxed{}; final: that, else the last "answer is ..." or "#### ..." line; tag: the last
+    `<answer>` element; whole: the whole text is the answer."""
 
 
 class NumericConfig(_Channel):
@@ -61,6 +68,11 @@ class ReasoningGymVerifierConfig(_Channel):
     """The scorer of the reasoning-gym family that made the task."""
 
     kind: Literal["reasoning_gym"] = "reasoning_gym"
+    extract: Literal["auto", "tag", "boxed", "whole"] = "auto"
+    """tag: the last `<answer>` element; boxed: the last \\boxed{}; whole: the whole text; auto: the first of
+    these that is there."""
+    partial: bool = True
+    """Keep the partial credit that many families give; False: full score or nothing."""
 
 
 class FunctionConfig(_Channel):
@@ -73,6 +85,10 @@ class FunctionConfig(_Channel):
     """`path/to/file.py:function` or `package.module:function`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the function by name, when it asks for them."""
+    form: Literal["auto", "native", "native_batch", "trl", "verl", "openrlhf", "verifiers"] = "auto"
+    """Whose calling convention; auto recognises it by the signature."""
+    range: tuple[float, float] = (0.0, 1.0)
+    """Smallest and largest number the function returns; mapped onto scores from 0 to 1."""
 
 
 VerifierConfig = Annotated[
