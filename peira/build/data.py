@@ -1,6 +1,6 @@
 """Data settings into tasks: what is trained on, what is held out, and what became of every row."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -62,14 +62,13 @@ class DataReport:
         if self.overlap:
             lines.append(f"{self.overlap} training rows with a held-out prompt {verb}")
         if self.conflicts:
-            lines.append(
-                f"{self.conflicts} rows repeat a prompt with another answer: one of the two may be wrong"
-            )
+            lines.append(f"{self.conflicts} rows repeat a prompt with another answer; one may be wrong")
         lines += [f"  {example}" for example in self.examples]
         for name, lengths in (("training", self.train_lengths), ("held-out", self.held_out_lengths)):
             if lengths is not None and lengths.num_tasks:
+                dropped = len(lengths.dropped)
                 lines.append(
-                    f"{name} prompts: up to {lengths.longest} tokens, {len(lengths.dropped)} left out as too long"
+                    f"{name} prompts: up to {lengths.longest} tokens, {dropped} left out as too long"
                 )
         return lines
 
@@ -85,6 +84,8 @@ class TaskSets:
     train: TaskSampler
     held_out: tuple[Task, ...]
     report: DataReport
+    places: Mapping[str, str]
+    """Task id -> where the data has it, for errors."""
 
 
 def build_tasks(data: DataConfig, seed: int) -> TaskSets:
@@ -115,8 +116,8 @@ def build_tasks(data: DataConfig, seed: int) -> TaskSets:
     for table in train:
         if not table.tasks:
             raise DataError(
-                f"data: {table.name}: all {rows[table.name]} rows repeat others or are held out: expected some "
-                "to train on; give other data, or set data.duplicates: keep"
+                f"data: {table.name}: all {rows[table.name]} rows repeat others or are held out: "
+                "expected some to train on; give other data, or set data.duplicates: keep"
             )
 
     weights = {table.name: source.weight for table, source in zip(tables, data.train_sources, strict=True)}
@@ -130,12 +131,16 @@ def build_tasks(data: DataConfig, seed: int) -> TaskSets:
         rule=data.duplicates,
         examples=tuple(
             f"{one} has the prompt of {other}"
-            for one, other in (*repeats.repeats[:2], *held_repeats.repeats[:2], *overlap[:2], *conflicts[:2])
+            for pairs in (repeats.repeats, held_repeats.repeats, overlap, conflicts)
+            for one, other in pairs[:2]
         ),
     )
     sampler = TaskSampler(pools, seed=seed, shuffle=data.shuffle)
     return TaskSets(
-        train=sampler, held_out=tuple(t for table in held_out for t in table.tasks), report=report
+        train=sampler,
+        held_out=tuple(task for table in held_out for task in table.tasks),
+        report=report,
+        places={t.id: place for table in both for t, place in zip(table.tasks, table.places, strict=True)},
     )
 
 
@@ -158,7 +163,8 @@ def limit_prompts(
         sets.held_out, count_tokens, max_tokens=max_tokens, long_prompts=long_prompts
     )
     kept = {task.id for task in train}
-    return TaskSets(
+    return replace(
+        sets,
         train=sets.train.filter(lambda task: task.id in kept),
         held_out=held_out,
         report=replace(sets.report, train_lengths=lengths, held_out_lengths=held_lengths),

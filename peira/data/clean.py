@@ -1,7 +1,7 @@
 """What is left out of training, and why: duplicates, held-out tasks, overlap with them, prompts too long."""
 
 import hashlib
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -70,7 +70,7 @@ def without_overlap(
         if key in held
     ]
     if repeats and rule == "error":
-        raise DataError(_pairs("data.duplicates = 'error'", "is for training and has the prompt of", repeats))
+        raise DataError(_pairs("data.duplicates = 'error'", "has the held-out prompt of", repeats))
     kept = [_without(table, () if rule == "keep" else held) for table in train]
     return kept, Findings(repeats=tuple(repeats))
 
@@ -78,8 +78,8 @@ def without_overlap(
 def split_held_out(tables: Sequence[TaskTable], fraction: float) -> tuple[list[TaskTable], list[TaskTable]]:
     """Training and held-out rows of each table, decided by a hash of each prompt alone.
 
-    A task stays on its side whatever rows come before, after or instead of others, and rows with equal prompts
-    are never parted. Whatever the fraction, every table keeps a prompt for training, and one prompt in all is
+    A task stays on its side whatever rows come, go or change places, and rows with equal prompts are never
+    parted. Whatever the fraction, every table keeps a prompt for training, and one prompt in all is
     held out when the fraction is not 0 and there are two.
     """
     if fraction == 0:
@@ -102,7 +102,7 @@ def split_held_out(tables: Sequence[TaskTable], fraction: float) -> tuple[list[T
 
 
 def with_unique_ids(tables: Sequence[TaskTable]) -> list[TaskTable]:
-    """Ids that the data gives twice get the hash of their prompt behind them, and a number if that repeats."""
+    """Ids that occur twice get the hash of their prompt behind them, and a number if that repeats."""
     counts: dict[str, int] = {}
     for table in tables:
         for task in table.tasks:
@@ -120,17 +120,24 @@ def with_unique_ids(tables: Sequence[TaskTable]) -> list[TaskTable]:
     ]
 
 
-def check_answers(tasks: Iterable[Task], needs_answer: Callable[[Task], bool]) -> None:
+def check_answers(
+    tasks: Iterable[Task], needs_answer: Callable[[Task], bool], places: Mapping[str, str] | None = None
+) -> None:
     """Refuse tasks without an answer whose verifier cannot judge without one.
 
     An empty text counts as missing; 0, False and an empty list are answers.
+
+    Args:
+        places: where each task stands, by id; ids are shown where there is none.
 
     Raises:
         DataError: how many there are, and the first few.
     """
     missing = [task for task in tasks if (task.answer is None or task.answer == "") and needs_answer(task)]
     if missing:
-        shown = ", ".join(f"{task.id!r} ({_start(task)})" for task in missing[:_LISTED])
+        shown = ", ".join(
+            f"{(places or {}).get(task.id, task.id)} ({_start(task)})" for task in missing[:_LISTED]
+        )
         raise DataError(
             f"data: answer = None in {len(missing)} tasks: {shown}: expected a reference answer, since their "
             "verifier needs one; name its column with columns: {answer: COLUMN}, or choose another verifier"
@@ -169,8 +176,9 @@ def within_length(
     if long and (long_prompts == "error" or not kept):
         worst = ", ".join(f"{name!r} {length}" for name, length in long[:_LISTED])
         raise DataError(
-            f"data.max_prompt_tokens = {max_tokens}: {len(long)} of {len(tasks)} prompts are longer; the longest, "
-            f"in tokens: {worst}; raise it, lower sampling.max_tokens, or set data.long_prompts: drop"
+            f"data.max_prompt_tokens = {max_tokens}: {len(long)} of {len(tasks)} prompts are longer; "
+            f"the longest, in tokens: {worst}; raise it, lower "
+            "sampling.max_tokens, or set data.long_prompts: drop"
         )
     longest = max((length for length in lengths if length <= max_tokens), default=0)
     return kept, LengthReport(num_tasks=len(tasks), dropped=tuple(long), longest=longest)

@@ -1,5 +1,18 @@
-"""The procedural families of the reasoning-gym library as sources."""
+"""The procedural families of the reasoning-gym library as sources.
 
+    load ---- family, options (JSON) ---> python -m peira.data.gym      a child with a fixed hash seed
+         <--- entries, or why not (pickle) ---
+
+Some families follow Python's string hashing or its global random state, which differ from process to process.
+The child fixes both, so that a resumed run sees the tasks of the run it continues.
+"""
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,7 +22,7 @@ from peira.data.fingerprint import content_hash
 from peira.data.prompt import PromptStyle
 from peira.data.rows import first_line, nearest
 from peira.data.source import TaskTable, named
-from peira.errors import ConfigError, DataError
+from peira.errors import ConfigError, DataError, PeiraError
 from peira.types.task import Task
 
 DEFAULT_SIZE = 500
@@ -22,7 +35,7 @@ class GymSource:
 
     `Task.answer` is the family's own reference answer. `Task.info` keeps what its scorer needs: `entry`, the
     library's record as it was generated (question, answer, metadata), and `family`, `index` and `generator`
-    (the options, seed and size included), from which the same record can be generated again.
+    (the options, seed and size included), which say how it was made.
     """
 
     name: str
@@ -34,30 +47,20 @@ class GymSource:
 
         Raises:
             ConfigError: no such family, or an option that it does not have or does not accept.
+            DataError: the generator failed.
         """
-        generator = {
-            "seed": self.config.seed,
-            "size": self.config.size or DEFAULT_SIZE,
-            **self.config.options,
-        }
-        dataset = _dataset(self.family, generator)
+        size = self.config.size or DEFAULT_SIZE
+        generator = {"seed": self.config.seed, "size": size, **self.config.options}
+        entries = _generated_apart(self.family, generator)
         tasks, places, keys = [], [], []
-        for index in range(generator["size"]):
+        for index, entry in enumerate(entries):
             place = f"reasoning_gym:{self.family}: item {index}"
-            try:
-                entry = dataset[index]
-            except Exception as error:  # whatever a generator raises when its options leave it no problem
-                raise DataError(
-                    f"{place}: the generator raised {type(error).__name__} ({first_line(error)}); "
-                    "change data options or seed"
-                ) from error
-            info = {"family": self.family, "index": index, "generator": generator, "entry": entry}
             task = Task(
                 id="",
-                prompt=style.render(entry["question"], _columns(entry), place),
+                prompt=style.render(entry["question"], {**entry["metadata"], **entry}, place),
                 answer=entry["answer"],
                 verifier=self.config.verifier,
-                info=info,
+                info={"family": self.family, "index": index, "generator": generator, "entry": entry},
                 source=self.name,
             )
             tasks.append(named(task, entry["question"]))
@@ -73,8 +76,44 @@ class GymSource:
         )
 
 
-def _columns(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**entry["metadata"], "question": entry["question"]}
+def _generated_apart(family: str, generator: Mapping[str, Any]) -> list[dict[str, Any]]:
+    try:
+        request = json.dumps([family, generator])
+    except TypeError as error:
+        raise ConfigError(f"data: options = {generator!r}: expected what JSON can hold ({error})") from error
+    child = subprocess.run(
+        [sys.executable, "-m", "peira.data.gym"],
+        input=request.encode(),
+        capture_output=True,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        check=False,
+    )
+    if child.returncode != 0:
+        last = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise DataError(
+            f"data.path = 'reasoning_gym:{family}': the generator ended with code {child.returncode} "
+            f"({''.join(last)[:200]}); is the reasoning-gym package complete?"
+        )
+    reply = pickle.loads(child.stdout)
+    if isinstance(reply, PeiraError):
+        raise reply
+    entries: list[dict[str, Any]] = reply
+    return entries
+
+
+def _generate(family: str, generator: Mapping[str, Any]) -> list[dict[str, Any]]:
+    dataset = _dataset(family, generator)
+    entries = []
+    for index in range(generator["size"]):
+        random.seed(f"{generator['seed']}/{index}")
+        try:
+            entries.append(dict(dataset[index]))
+        except Exception as error:  # whatever a generator raises when its options leave it no problem
+            raise DataError(
+                f"reasoning_gym:{family}: item {index}: the generator raised {type(error).__name__} "
+                f"({first_line(error)}); change the options or the seed"
+            ) from error
+    return entries
 
 
 def _dataset(family: str, generator: Mapping[str, Any]) -> Any:
@@ -99,3 +138,19 @@ def _dataset(family: str, generator: Mapping[str, Any]) -> Any:
         raise ConfigError(
             f"{place}: options = {given!r}: refused by the family ({first_line(error)})"
         ) from error
+
+
+def _answer() -> None:
+    """The child's whole life: one request from standard input, one reply on standard output."""
+    reply: Any
+    out, sys.stdout = sys.stdout.buffer, sys.stderr  # whatever a family prints must not reach the reply
+    try:
+        reply = _generate(*json.load(sys.stdin))
+    except PeiraError as error:
+        reply = type(error)(str(error))
+    out.write(pickle.dumps(reply))
+    out.flush()
+
+
+if __name__ == "__main__":
+    _answer()

@@ -51,7 +51,8 @@ def folder_rows(path: Path, config: SourceConfig) -> Iterator[Row]:
 def _split(saved: Any, config: SourceConfig) -> Any:
     if config.split not in saved:
         raise ConfigError(
-            f"data: split = {config.split!r}: expected one of {', '.join(saved)}{nearest(config.split, saved)}"
+            f"data: split = {config.split!r}: expected one of {', '.join(saved)}"
+            f"{nearest(config.split, saved)}"
         )
     return saved[config.split]
 

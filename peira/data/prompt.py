@@ -48,8 +48,8 @@ class PromptStyle:
             messages: tuple[Message, ...] = (Message(role="user", content=text),)
         elif self.raw:
             raise DataError(
-                f"{place}: the prompt is a list of messages, but data.prompt_format = 'raw': expected a text; "
-                "use prompt_format: chat"
+                f"{place}: the prompt is a list of messages, but data.prompt_format = 'raw': "
+                "expected a text; use prompt_format: chat"
             )
         else:
             messages = self._in_last_user_message(prompt, columns, place)

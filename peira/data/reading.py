@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -31,13 +31,13 @@ _ROLES_BEFORE_THE_POLICY = ("user", "tool")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How the rows of one dataset become tasks: decided on the first row, said in words, held for all rows.
+    """How the rows of one dataset become tasks: decided on the first rows, said in words, held for all rows.
 
     Column names may be dotted paths into nested columns.
 
     Example:
-        >>> row = Row(place="mine.jsonl: line 1", values={"question": "1 + 1 = ?", "label": 2, "level": "easy"})
-        >>> reading = Reading.choose(row)
+        >>> row = Row(place="a.jsonl: line 1", values={"question": "1 + 1 = ?", "label": 2, "level": 1})
+        >>> reading = Reading.choose([row])
         >>> print(reading.describe())
         prompt from `question`, answer from `label`; `level` kept in task.info
         >>> reading.task(row, PromptStyle(), source="mine").answer
@@ -54,26 +54,29 @@ class Reading:
     """Whose layout it is, where the columns tell."""
     answer_pattern: str | None = None
     others: tuple[str, ...] = ()
-    """Columns of the first row that reach verifiers by name."""
+    """Columns that reach verifiers by name."""
     passed_over: Mapping[str, str] = field(default_factory=dict)
     """Columns that could have been read otherwise, and what they could have been."""
 
     @classmethod
     def choose(
-        cls, row: Row, columns: Mapping[str, str] | None = None, answer_pattern: str | None = None
+        cls,
+        rows: Sequence[Row],
+        columns: Mapping[str, str] | None = None,
+        answer_pattern: str | None = None,
     ) -> "Reading":
-        """Decide by the names in one row; `columns` (our name -> column name) goes before any guess.
+        """Decide by the names in the first rows; `columns` (our name -> column name) goes before any guess.
 
         Raises:
             ConfigError: `columns` names a column that is not there, or `answer_pattern` is no expression.
             DataError: no column can be the prompt.
         """
         columns = columns or {}
-        values = row.values
+        place, values = rows[0].place, _merged([row.values for row in rows])
         for ours, name in columns.items():
             if not _has(values, name):
                 raise ConfigError(
-                    f"{row.place}: columns.{ours} = {name!r}: expected a column of the data"
+                    f"{place}: columns.{ours} = {name!r}: expected a column of the data"
                     f"{nearest(name, values)}; columns: {', '.join(map(str, values))}"
                 )
         prompts = [name for name in PROMPTS if _has(values, name)]
@@ -81,7 +84,7 @@ class Reading:
         prompt = columns.get("prompt") or (prompts[0] if prompts else None)
         if prompt is None:
             raise DataError(
-                f"{row.place}: columns = {', '.join(map(str, values)) or 'none'}: expected one of "
+                f"{place}: columns = {', '.join(map(str, values)) or 'none'}: expected one of "
                 f"{', '.join(PROMPTS)}; name yours with columns: {{prompt: COLUMN}}"
             )
         answer = columns.get("answer") or next((name for name in answers if name != prompt), None)
@@ -171,8 +174,9 @@ class Reading:
         messages = tuple(_message(f"{place}, message {i}", item) for i, item in enumerate(value))
         if messages[-1].role not in _ROLES_BEFORE_THE_POLICY:
             raise DataError(
-                f"{place}: the last message has the role {messages[-1].role!r}: expected 'user', since the policy "
-                "speaks next; remove the closing message, or name another prompt with columns: {prompt: COLUMN}"
+                f"{place}: the last message has the role {messages[-1].role!r}: expected 'user', since "
+                "the policy speaks next; remove the closing message, or name another prompt with "
+                "columns: {prompt: COLUMN}"
             )
         return messages
 
@@ -191,7 +195,7 @@ class Reading:
         found = list(_compiled(self.answer_pattern).finditer(value))
         if not found:
             raise DataError(
-                f"{place} = {shown(value)}: expected a match of {self.answer_pattern!r}, as the first row has; "
+                f"{place} = {shown(value)}: expected a match of {self.answer_pattern!r}; "
                 "correct the row or give another answer_pattern"
             )
         return found[-1].group(1 if found[-1].re.groups else 0)
@@ -231,9 +235,10 @@ class Reading:
 
     def _require(self, row: Row, column: str) -> Any:
         if not _has(row.values, column):
+            columns = ", ".join(map(str, row.values)) or "no columns"
             raise DataError(
-                f"{row.place}: no column {column!r}: expected it in every row, as in the first"
-                f"{nearest(column, row.values)}; the row has {', '.join(map(str, row.values)) or 'no columns'}"
+                f"{row.place}: no column {column!r}: expected it in every row"
+                f"{nearest(column, row.values)}; the row has {columns}"
             )
         value = _get(row.values, column)
         if value is None:
@@ -244,7 +249,7 @@ class Reading:
 
 
 def plain(value: Any) -> Any:
-    """A stored value in JSON's forms: dates as ISO text, decimals and other objects as text, bytes as base64."""
+    """A stored value in JSON's forms: dates as ISO text, bytes as base64, other objects as text."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -278,6 +283,16 @@ def _layout(values: Mapping[str, Any]) -> str:
     if _has(values, "answer") and _info_column(values):
         return "verifiers"
     return ""
+
+
+def _merged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Each column with the first value that is not null, so that one odd row does not decide for all."""
+    values: dict[str, Any] = {}
+    for row in rows:
+        for name, value in row.items():
+            if values.get(name) is None:
+                values[name] = value
+    return values
 
 
 def _text_column(values: Mapping[str, Any], name: str) -> str | None:

@@ -49,7 +49,7 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 
 
 def read_json(path: Path) -> Iterator[Row]:
-    """Rows of a file that is one JSON array of objects; a file that starts otherwise is read as JSON lines."""
+    """Rows of a file that is one JSON array of objects; one that starts otherwise is JSON lines."""
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if not data.lstrip().startswith(b"["):
         yield from read_jsonl(path)
@@ -137,8 +137,8 @@ def _parsed(place: str, data: bytes) -> Any:
         ) from error
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{place}: half of a surrogate pair, \\u{ord(error.object[error.start]):04x}: expected a character; "
-            "write it as UTF-8 or as both halves"
+            f"{place}: half of a surrogate pair, \\u{ord(error.object[error.start]):04x}: expected a "
+            "character; write it as UTF-8 or as both halves"
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(

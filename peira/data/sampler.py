@@ -141,8 +141,9 @@ class TaskSampler:
                     _require_equal(f"data: {name}: {key}", state["pools"][name][key], pool[key])
         except (KeyError, TypeError) as error:
             known = sorted(state["pools"]) if isinstance(state, Mapping) and "pools" in state else state
+            names = [pool.name for pool in self._pools]
             raise CheckpointError(
-                f"data: sampler state = {known!r}: expected one of the sources {[p.name for p in self._pools]}; "
+                f"data: sampler state = {known!r}: expected one of the sources {names}; "
                 "resume with the data settings of the checkpoint, or start a new run"
             ) from error
         self._drawn = drawn

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -22,6 +22,7 @@ FILE_READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".parquet": read_parquet,
 }
 _OTHER_FILES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".zip", ".xlsx", ".arrow", ".yaml", ".yml", ".pkl")
+HEAD_ROWS = 100
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -70,22 +71,23 @@ class StoredSource:
     """Called once per load."""
 
     def load(self, style: PromptStyle) -> TaskTable:
-        """Decide the reading on the first row, then read every row by it."""
-        reading: Reading | None = None
+        """Decide the reading on the first rows, then read every row by it."""
+        rows = islice(self.rows(), self.config.size)
+        head = list(islice(rows, HEAD_ROWS))
+        if not head:
+            raise DataError(f"{self.config.path}: no rows: expected at least one")
+        reading = Reading.choose(head, self.config.columns, self.config.answer_pattern)
         tasks, places, keys = [], [], []
-        for row in islice(self.rows(), self.config.size):
-            if reading is None:
-                reading = Reading.choose(row, self.config.columns, self.config.answer_pattern)
+        for row in chain(head, rows):
             raw = reading.raw_prompt(row)
             task = reading.task(row, style, source=self.name, verifier=self.config.verifier)
             tasks.append(named(task, raw))
             places.append(row.place)
             keys.append(content_hash(raw))
-        if reading is None:
-            raise DataError(f"{self.config.path}: no rows: expected at least one")
         if self.config.size is not None and len(tasks) < self.config.size:
             raise DataError(
-                f"{self.config.path}: size = {self.config.size}: expected at most {len(tasks)}, the rows there are"
+                f"{self.config.path}: size = {self.config.size}: expected at most the "
+                f"{len(tasks)} rows that there are"
             )
         return TaskTable(
             name=self.name,
