@@ -11,6 +11,7 @@
       evals/step-000012.questions.jsonl   one line per question
       checkpoints/step-12/           weights and trainer state, written by the trainer
       tensorboard/                   event files
+      sinks.json                     which remote runs repeat the metrics, and what they have heard
       report.html                    written by `peira report`
       .lock                          held by the one process that may write
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from peira.errors import RunError
 
 _PLACE = re.compile(r"<(\w+)>")
-_PART = re.compile(r"[^A-Za-z0-9_.:+-]+")
+_PART = re.compile(r"[^A-Za-z0-9_.:-]+")
 RESERVED = ("step", "time")
 """Keys of a metrics line that are not metrics: the step, and the Unix time at which it was written."""
 
@@ -485,7 +485,7 @@ METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
 """By name, in the order in which people want to read them."""
 _EXACT = {name: metric for name, metric in METRICS.items() if "<" not in name}
 _PATTERNS = [
-    (re.compile(_PLACE.sub("[A-Za-z0-9_.:+-]+", name)), metric)
+    (re.compile(_PLACE.sub("[A-Za-z0-9_.:-]+", name)), metric)
     for name, metric in METRICS.items()
     if "<" in name
 ]

@@ -2,7 +2,7 @@
 
 What a call wrote is with the kernel when the call returns, so a kill -9 loses nothing that was reported as
 written. `sync` waits for the disk itself; the trainer calls it before it publishes a checkpoint, so that
-after a power failure everything up to the checkpoint is there. Rollout files, evaluations and rewritten files are
+after a power failure everything up to it is there. Rollout files, evaluations and rewritten files are
 always synced.
 
 Steps count from 1, and everything that carries the number n (metrics, ledger, rollouts, evaluation,
