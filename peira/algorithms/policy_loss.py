@@ -43,6 +43,102 @@ def clipped_surrogate(
     return -surrogate
 
 
+def sequence_surrogate(
+    logprobs: Float[Tensor, "N T"],
+    old_logprobs: Float[Tensor, "N T"],
+    advantages: Float[Tensor, "N T"],
+    mask: Bool[Tensor, "N T"],
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+) -> Float[Tensor, "N T"]:
+    """GSPO: the clipped surrogate with one ratio per sequence, the geometric mean of its token ratios.
+
+    s = exp(mean over the row of (logprobs - old_logprobs)). Each token carries sg(s) * exp(logprob -
+    sg(logprob)), whose value is s and whose gradient is s * A by its own log-prob: advantages may differ by
+    token, and with average = "sequence_mean" the gradient is that of the sequence form. Bounds are about a
+    thousand times tighter than for token ratios (3e-4 and 4e-4 in the paper). Rows must be whole.
+
+    Source: Zheng et al. 2025 (arXiv:2507.18071), sections 4.1 and 4.3; read through library documentation.
+    """
+    log_ratio = torch.where(mask, (logprobs - old_logprobs).detach(), 0.0)
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    sequence = log_ratio.sum(dim=1, keepdim=True) / count  # [N, 1]
+    own = torch.where(mask, logprobs, 0.0)
+    return clipped_surrogate(
+        sequence + (own - own.detach()),
+        torch.zeros_like(own),
+        advantages,
+        mask,
+        clip_low=clip_low,
+        clip_high=clip_high,
+        dual_clip=dual_clip,
+    )
+
+
+def clipped_weight_loss(
+    logprobs: Float[Tensor, "N T"],
+    old_logprobs: Float[Tensor, "N T"],
+    advantages: Float[Tensor, "N T"],
+    mask: Bool[Tensor, "N T"],
+    *,
+    clip_low: float,
+    clip_high: float,
+) -> Float[Tensor, "N T"]:
+    """CISPO: -sg(clip(ratio, 1 - clip_low, 1 + clip_high)) * A * logprob; no token ever loses its gradient.
+
+    The value is not the objective's (it depends on the log-prob itself); the gradient is what it is for. With
+    clip_low = 1 there is no lower bound, as in the paper. Against the sampler's log-probs as old ones this is
+    REINFORCE with a truncated importance weight per token.
+
+    Bounds here are 1 - clip_low and 1 + clip_high. TRL clamps at its `epsilon_high` itself, so its 5.0 is our
+    clip_high = 4.0 with clip_low = 1.
+
+    Source: MiniMax 2025 (arXiv:2506.13585), section 3.1; read through library documentation.
+    """
+    log_ratio = torch.where(mask, (logprobs - old_logprobs).detach(), 0.0)
+    weight = log_ratio.exp().clamp(1.0 - clip_low, 1.0 + clip_high)
+    return -weight * torch.where(mask, advantages.detach(), 0.0) * torch.where(mask, logprobs, 0.0)
+
+
+def score_function_loss(
+    logprobs: Float[Tensor, "N T"],
+    old_logprobs: Float[Tensor, "N T"],
+    advantages: Float[Tensor, "N T"],
+    mask: Bool[Tensor, "N T"],
+) -> Float[Tensor, "N T"]:
+    """REINFORCE: -A * logprob, without ratio or clip; old log-probs are not read.
+
+    Right for one update per rollout; later updates on the same rollouts are biased, and nothing bounds them.
+
+    Source: Williams 1992, "Simple statistical gradient-following algorithms".
+    """
+    return -torch.where(mask, advantages.detach(), 0.0) * torch.where(mask, logprobs, 0.0)
+
+
+def off_policy_rows(
+    logprobs: Float[Tensor, "N T"],
+    old_logprobs: Float[Tensor, "N T"],
+    advantages: Float[Tensor, "N T"],
+    mask: Bool[Tensor, "N T"],
+    *,
+    max_drop: float,
+) -> Bool[Tensor, "N T"]:
+    """The mask without rows that are bad and that the policy has already left.
+
+    A row is dropped when its advantages are negative and mean(old_logprobs - logprobs) exceeds `max_drop`
+    nats: pushing it down further is a large step in a direction the policy no longer samples. Multiply the
+    loss by it; the denominators stay.
+
+    Source: DeepSeek-V3.2's off-policy sequence mask, read through TRL's documentation (suggested 0.5).
+    """
+    drop = torch.where(mask, (old_logprobs - logprobs).detach(), 0.0).sum(dim=1, keepdim=True)
+    drop = drop / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    bad = torch.where(mask, advantages, 0.0).sum(dim=1, keepdim=True) < 0
+    return mask & ~(bad & (drop > max_drop))
+
+
 def token_weights(
     mask: Bool[Tensor, "N T"],
     *,
