@@ -19,8 +19,8 @@ class LocalEngineConfig(Section):
     """Compute a group's prompt once per micro-batch in the learner, where the model allows it."""
     gradient_checkpointing: bool = False
     """Trade a second forward pass for activation memory; turns off share_prompts."""
-    sync_tolerance: float = Field(default=1e-3, gt=0)
-    """Largest canary gap in nats that counts as in sync; 1e-3 suits float32."""
+    sync_tolerance: float | None = Field(default=None, gt=0)
+    """Largest canary gap in nats that counts as in sync; None: 1e-3 for float32, 0.25 for narrower weights."""
     threads: int | None = Field(default=None, ge=1)
     """torch intra-op threads; None leaves torch's choice. Exact resume needs the same number."""
 

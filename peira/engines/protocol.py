@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from peira.algorithms.batch import BackwardResult, TokenLoss, TrainBatch
+from peira.errors import EngineError
 from peira.types.rollout import Completion, SampleRequest
 
 
@@ -63,7 +64,17 @@ class Engine(Protocol):
         its index and the weights, and on nothing else in the call (up to rounding of the matrix products).
 
         Raises:
-            EngineError: a prompt is empty or longer than the context, or ids lie outside the vocabulary.
+            EngineError: a prompt is empty, prompt and `max_tokens` exceed the context, ids lie outside the
+                vocabulary, or the learner has moved since the last `sync_weights`.
+        """
+        ...
+
+    def abort(self) -> None:
+        """End every running `sample` after its present token.
+
+        What is unfinished comes out as ABORT, with the tokens it has (none, if it had not begun). To go on, ask
+        again with `prefix_ids` and what is left of `max_tokens`: the result is the completion that nobody cut.
+        Engines without `partial_rollouts` let their samples finish.
         """
         ...
 
@@ -109,3 +120,65 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Release memory and processes; idempotent."""
         ...
+
+
+def check_requests(
+    requests: Sequence[SampleRequest], *, vocabulary_size: int, context_tokens: int | None, can_decode: bool
+) -> None:
+    """Refuse, before any work, what no engine can sample.
+
+    Raises:
+        EngineError: names the request, what is wrong with it, and the way out.
+    """
+    for request in requests:
+        place, params = f"sample: request {request.id!r}", request.params
+        if not request.prompt_ids:
+            raise EngineError(
+                f"{place}: prompt_ids = (): expected at least one token; give the prompt a start token"
+            )
+        if request.num_samples < 1:
+            raise EngineError(
+                f"{place}: num_samples = {request.num_samples}: expected 1 or more; leave it out"
+            )
+        if params.max_tokens < 1:
+            raise EngineError(f"{place}: max_tokens = {params.max_tokens}: expected 1 or more; leave it out")
+        if params.temperature < 0 or params.top_k < 0 or not 0 < params.top_p <= 1:
+            raise EngineError(
+                f"{place}: temperature, top_p, top_k = {params.temperature}, {params.top_p}, {params.top_k}: "
+                "expected at least 0, in (0, 1], at least 0; 1, 1, 0 draw from the model as it is"
+            )
+        if params.stop_strings and (not can_decode or "" in params.stop_strings):
+            reason = "no empty string" if can_decode else "none, since this engine has no tokenizer"
+            raise EngineError(
+                f"{place}: stop_strings = {params.stop_strings}: expected {reason}; leave them out"
+            )
+        ids = (*request.prompt_ids, *request.prefix_ids)
+        if min(ids) < 0 or max(ids) >= vocabulary_size:
+            wrong = next(i for i in ids if not 0 <= i < vocabulary_size)
+            raise EngineError(
+                f"{place}: prompt_ids contains {wrong}: expected ids in [0, {vocabulary_size}); "
+                "use the tokenizer that belongs to the model"
+            )
+        if context_tokens is not None and len(ids) + params.max_tokens > context_tokens:
+            raise EngineError(
+                f"{place}: {len(ids)} tokens of prompt and prefix + max_tokens = {params.max_tokens}: expected "
+                f"at most {context_tokens}, the model's context; shorten the prompt or lower sampling.max_tokens"
+            )
+
+
+def check_batch(batch: TrainBatch, *, verb: str) -> None:
+    """Refuse a batch that trains on nothing, or on a first token.
+
+    Raises:
+        EngineError: names the verb and what is wrong.
+    """
+    if batch.num_sequences == 0:
+        raise EngineError(
+            f"{verb}: batch = 0 sequences: expected at least one; skip the call when all groups died"
+        )
+    if not bool(batch.mask.any()):
+        raise EngineError(f"{verb}: batch.mask = all False: expected a token to train on; skip the call")
+    if bool(batch.mask[:, 0].any()):
+        raise EngineError(
+            f"{verb}: batch.mask[:, 0] = True: expected False, since no token precedes the first"
+        )
