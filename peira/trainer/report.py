@@ -31,7 +31,7 @@ def step_metrics(result: StepResult, run: RunConfig, receipt: SyncReceipt) -> di
             duplicate=result.duplicate,
         ),
         **length_metrics(lengths, result.truncated.flatten()),
-        "length/prompt_mean_tokens": _mean(
+        "rollout/prompt_tokens_mean": _mean(
             len(group.rollouts[0].rollout.turns[0].prompt_ids) for group in result.groups
         ),
         "advantage/groups": len(result.groups),
