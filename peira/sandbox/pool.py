@@ -1,0 +1,84 @@
+"""Interpreters started ahead of need, each used once.
+
+Starting a sandbox costs tens of milliseconds, most of them waiting for the kernel. A pool keeps a few fresh ones
+up; taking one starts its replacement. None is ever shared or reused: what is warm is only an empty interpreter.
+
+All are started from one thread that lives as long as the process, because the kernel ties "die with the parent"
+to the *thread* that started a child.
+"""
+
+import atexit
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from peira.errors import SandboxError
+from peira.sandbox.session import Guest
+
+
+class WarmPool:
+    """At most `size` guests that wait."""
+
+    def __init__(self, spawn: Callable[[], Guest], size: int, launcher: ThreadPoolExecutor) -> None:
+        self._spawn, self._size, self._launcher = spawn, size, launcher
+        self._waiting: deque[Future[Guest]] = deque()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self) -> Guest:
+        """A fresh guest that is ready. One that died while it waited is replaced, once."""
+        for attempt in (1, 2):
+            with self._lock:
+                future = self._waiting.popleft() if self._waiting else self._launcher.submit(self._spawn)
+                while len(self._waiting) < self._size and not self._closed:
+                    self._waiting.append(self._launcher.submit(self._spawn))
+            try:
+                guest = future.result()
+                guest.await_ready()
+                return guest
+            except SandboxError:
+                if attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Kill the waiting ones."""
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = list(self._waiting), deque()
+        for future in waiting:
+            if not future.cancel() and future.exception() is None:
+                future.result().close()
+
+
+_pools: dict[Hashable, WarmPool] = {}
+_launchers: dict[int, ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+
+
+def pool_of(key: Hashable, spawn: Callable[[], Guest], size: int) -> WarmPool:
+    """This process's pool for sandboxes with these settings. A fork starts its own."""
+    with _lock:
+        pid = os.getpid()
+        if pid not in _launchers:
+            _launchers.clear()
+            _pools.clear()  # those guests belong to the process we were forked from
+            _launchers[pid] = ThreadPoolExecutor(1, thread_name_prefix="sandbox-launcher")
+            atexit.register(close_pools, pid)
+        if key not in _pools:
+            _pools[key] = WarmPool(spawn, size, _launchers[pid])
+        return _pools[key]
+
+
+def close_pools(pid: int | None = None) -> None:
+    """Kill every waiting guest of this process; later sessions start afresh."""
+    with _lock:
+        if os.getpid() not in _launchers or (pid is not None and pid != os.getpid()):
+            return
+        pools, launcher = list(_pools.values()), _launchers.pop(os.getpid())
+        _pools.clear()
+    for pool in pools:
+        pool.close()
+    launcher.shutdown()
