@@ -38,6 +38,8 @@ class TrainBatch:
     """Under the learner before this batch's first update."""
     reference_logprobs: Float[Tensor, "N T"] | None = None
     """Under the frozen reference; only when a KL term needs it."""
+    other_reference_logprobs: Float[Tensor, "N T R"] | None = None
+    """Under R further references (an earlier release, say), for penalties that add up."""
     mismatch_weights: Float[Tensor, "N T"] | None = None
     """Detached importance correction between sampler and learner; None means 1 everywhere."""
     policy_version: Int[Tensor, "N"]
@@ -56,7 +58,7 @@ class TrainBatch:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
-                changes[field.name] = value[rows, :width] if value.dim() == 2 else value[rows]
+                changes[field.name] = value[rows, :width] if value.dim() > 1 else value[rows]
         return replace(self, **changes)  # type: ignore[arg-type]  # names come from fields(self)
 
     def split(self, max_tokens: int) -> list["TrainBatch"]:

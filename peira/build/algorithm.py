@@ -4,7 +4,7 @@ from functools import partial
 
 from peira.algorithms.advantage import group_advantages
 from peira.algorithms.family import Algorithm
-from peira.algorithms.kl import kl_penalty
+from peira.algorithms.kl import kl_loss
 from peira.algorithms.objective import token_objective
 from peira.algorithms.policy_loss import clipped_surrogate, token_weights
 from peira.config.algorithm import AlgorithmConfig
@@ -30,8 +30,9 @@ def build_algorithm(config: AlgorithmConfig, *, max_tokens: int) -> Algorithm:
         token_loss=partial(
             token_objective,
             policy_loss=policy_loss,
-            penalty=partial(kl_penalty, estimator=config.kl.estimator) if penalised else None,
-            penalty_coefficient=config.kl.coefficient,
+            penalties=(partial(kl_loss, coefficient=config.kl.coefficient, estimator=config.kl.estimator),)
+            if penalised
+            else (),
         ),
         weights=partial(
             token_weights, average=config.average, max_tokens=max_tokens, count_dead=config.count_dead
