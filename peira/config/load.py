@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from omegaconf import OmegaConf
@@ -30,6 +30,7 @@ Notice = Callable[[str], None]
 _OVERRIDE = re.compile(r"(?P<path>[A-Za-z_]\w*(?:\.\w+)*)(?P<append>\+?)=(?P<value>.*)", re.DOTALL)
 _ONE_OF = (("data.path", "data.sources"), ("data.eval_path", "data.eval_sources"))
 _UNKNOWN = object()
+Root = TypeVar("Root", bound=Section)
 
 
 def load_config(
@@ -38,7 +39,7 @@ def load_config(
     *,
     notice: Notice = lambda text: print(text, file=sys.stderr),
 ) -> RunConfig:
-    """The configuration of one run.
+    """The configuration of one run; a recipe without a `name` has that of its file.
 
     Args:
         source: a YAML file, or the settings themselves.
@@ -48,7 +49,18 @@ def load_config(
     Raises:
         ConfigError: whatever is wrong with the settings, one line per problem.
     """
-    draft = _Draft(notice)
+    return load_settings(RunConfig, source, overrides, notice=notice)
+
+
+def load_settings(
+    root: type[Root],
+    source: str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    notice: Notice = lambda text: print(text, file=sys.stderr),
+) -> Root:
+    """`load_config` for any section that stands for a whole file."""
+    draft = _Draft(root, notice)
     if isinstance(source, Mapping):
         draft.read(dict(source))
     else:
@@ -56,16 +68,16 @@ def load_config(
     for override in overrides:
         draft.override(override)
     values = draft.resolved()
-    if not isinstance(source, Mapping):
+    if not isinstance(source, Mapping) and "name" in root.model_fields:
         values.setdefault("name", Path(source).stem)
     lines = list(draft.problems)
     try:
-        run = RunConfig.model_validate(values)
+        config = root.model_validate(values)
     except ValidationError as error:
         lines += [line for problem in error.errors() for line in _report(problem, draft, values)]
     if lines:
         raise ConfigError("\n".join(dict.fromkeys(lines)))
-    return run
+    return config
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str | None:
@@ -78,6 +90,7 @@ def nearest(name: str, candidates: Sequence[str]) -> str | None:
 class _Draft:
     """Settings before they are typed, and where each was given."""
 
+    root: type[Section]
     notice: Notice
     file: str = ""
     values: dict[str, Any] = field(default_factory=dict)
@@ -91,7 +104,10 @@ class _Draft:
     """Foreign names that could not be translated."""
 
     def place(self, path: str) -> str:
-        """Where this setting was given, or else the closest group around it."""
+        """Where this setting, or something in it, was given; or else the closest group around it."""
+        inside = next((where for key, where in self.places.items() if key.startswith(f"{path}.")), None)
+        if path not in self.places and inside is not None:
+            return inside
         while path and path not in self.places:
             path = path.rpartition(".")[0]
         return self.places.get(path, self.file or "settings")
@@ -101,7 +117,7 @@ class _Draft:
         text = _text(path)
         try:
             root = yaml.compose(text, Loader=yaml.SafeLoader)
-            if root is None:
+            if root is None or root.tag == "tag:yaml.org,2002:null":
                 raise ConfigError(
                     f"{path}: expected settings, found an empty file; docs/config.md lists them"
                 )
@@ -145,6 +161,10 @@ class _Draft:
                             f"({self.places[path]}); keep one"
                         )
                     self._put(given, place)
+                    for known, line in self.lines.items():
+                        if known.startswith(f"{given.source}."):
+                            below = known.removeprefix(given.source)
+                            self.places[f"{path}{below}"] = f"{self.file}:{line}"
 
     def _place_in_file(self, path: str) -> str:
         while path and path not in self.lines:
@@ -160,7 +180,7 @@ class _Draft:
             )
         path = match["path"]
         try:
-            value = _value(match["value"], _lookup(path))
+            value = _value(match["value"], _lookup(self.root, path))
         except (yaml.YAMLError, OmegaConfBaseException) as error:
             raise ConfigError(
                 f"{COMMAND_LINE}: {path} = {match['value']!r}: expected a YAML value: {_first_line(error)}; "
@@ -175,7 +195,7 @@ class _Draft:
 
     def _list_at(self, path: str) -> list[Any]:
         path = "verifiers" if path == "verifier" else path
-        found = _lookup(path)
+        found = _lookup(self.root, path)
         if not isinstance(found, Shape) or not found.many:
             raise ConfigError(f"{COMMAND_LINE}: {path}+=: expected a list of sections to add to; use =")
         old = _at(self.values, path)
@@ -185,10 +205,10 @@ class _Draft:
         """Single settings under our names: scalars in their long form, foreign names translated."""
         source = path
         path = "verifiers" if path == "verifier" else path
-        found = _lookup(path)
+        found = _lookup(self.root, path)
         if found is _UNKNOWN:
             try:
-                renamed = translate(path, value, place(path))
+                renamed = translate(path, value, place(path)) if self.root is RunConfig else None
             except ConfigError as error:
                 self.problems.append(str(error))
                 return
@@ -218,10 +238,14 @@ class _Draft:
         for depth, part in enumerate(parts[:-1]):
             child = _child(node, part)
             if not isinstance(child, dict | list):
-                child = {}
-                self._set(node, part, child, ".".join(parts[: depth + 1]))
+                group = ".".join(parts[: depth + 1])
+                found = _lookup(self.root, group)
+                child = [] if isinstance(found, Shape) and found.many else {}
+                self._set(node, part, child, group)
             node = child
         self._set(node, parts[-1], given.value, given.path)
+        for below in [key for key in self.places if key.startswith(f"{given.path}.")]:
+            del self.places[below]
         self.places[given.path] = place
         (self.assumed.add if given.assumed else self.assumed.discard)(given.path)
 
@@ -251,7 +275,7 @@ class _Draft:
             row = PRESETS.get(str(old), {})
             for key in [k for k, v in row.items() if _at(self.values, f"algorithm.{k}") == v]:
                 self._forget(f"algorithm.{key}")
-        elif name == "kind" and isinstance(found := _lookup(group), Shape):
+        elif name == "kind" and isinstance(found := _lookup(self.root, group), Shape):
             member = found.kinds.get(str(value))
             for key in list(_at(self.values, group)) if member is not None else []:
                 if member is not None and key not in member.model_fields:
@@ -275,7 +299,7 @@ class _Draft:
         except OmegaConfBaseException as error:
             path = str(error.full_key or "")
             raise ConfigError(f"{self.place(path)}: {path}: {_first_line(error)}") from None
-        for name, info in RunConfig.model_fields.items():
+        for name, info in self.root.model_fields.items():
             found = shape(info.annotation)
             if found is not None and found.kinds and not found.many and isinstance(values.get(name), dict):
                 values[name].setdefault("kind", info.default.kind)
@@ -319,9 +343,9 @@ def _value(text: str, found: Any) -> Any:
     return OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[call-overload, index]
 
 
-def _lookup(path: str) -> Any:
+def _lookup(root: type[Section], path: str) -> Any:
     """What stands at a path: a `Shape`, `str` for text, another annotation, or `_UNKNOWN`."""
-    found: Any = Shape((RunConfig,))
+    found: Any = Shape((root,))
     for part in path.split("."):
         if not isinstance(found, Shape):
             return found if found in (dict, Any) else _UNKNOWN
@@ -369,8 +393,10 @@ def _first_line(text: object) -> str:
 
 
 def _report(problem: ErrorDetails, draft: _Draft, values: dict[str, Any]) -> Iterator[str]:
-    path, section = _locate(problem["loc"], values)
+    path, section = _locate(draft.root, problem["loc"], values)
     kind, context, value = problem["type"], problem.get("ctx", {}), problem["input"]
+    if kind == "too_short" and len(value) >= context["min_length"]:
+        return  # its members were counted after those with errors of their own had been left out
     if kind == "value_error":
         for line in str(context["error"]).splitlines():
             key, equals, _ = line.partition(" = ")
@@ -383,7 +409,7 @@ def _report(problem: ErrorDetails, draft: _Draft, values: dict[str, Any]) -> Ite
             yield f"{draft.place(inner)}: {shown}"
         return
     if kind == "extra_forbidden":
-        yield f"{draft.place(path)}: {path} = {value!r}: {_unknown(path, section)}"
+        yield f"{draft.place(path)}: {path} = {value!r}: {_unknown(draft.root, path, section)}"
     elif kind == "missing":
         name = path.rpartition(".")[2]
         info = section.model_fields.get(name)
@@ -394,11 +420,11 @@ def _report(problem: ErrorDetails, draft: _Draft, values: dict[str, Any]) -> Ite
         yield f"{draft.place(path)}: {path} = {value!r}: expected {expected}"
 
 
-def _locate(loc: tuple[int | str, ...], values: Any) -> tuple[str, type[Section]]:
+def _locate(root: type[Section], loc: tuple[int | str, ...], values: Any) -> tuple[str, type[Section]]:
     """The dotted path of an error, and the section it lies in; pydantic's union tags left out."""
     parts: list[str] = []
-    section: type[Section] = RunConfig
-    found: Shape | None = Shape((RunConfig,))
+    section = root
+    found: Shape | None = Shape((root,))
     node = values
     for item in loc:
         if found is not None and found.kinds and not found.many and item in found.kinds:
@@ -417,10 +443,10 @@ def _locate(loc: tuple[int | str, ...], values: Any) -> tuple[str, type[Section]
     return ".".join(parts), section
 
 
-def _unknown(path: str, section: type[Section]) -> str:
+def _unknown(root: type[Section], path: str, section: type[Section]) -> str:
     group, _, name = path.rpartition(".")
     names = list(section.model_fields)
-    everywhere = [found for found, _, _ in settings(RunConfig) if "[]" not in found]
+    everywhere = [found for found, _, _ in settings(root) if "[]" not in found]
     close = nearest(name, names)
     if close is not None:
         meant = f"{group}.{close}" if group else close
@@ -447,6 +473,7 @@ def _expected(kind: str, context: Mapping[str, Any], value: Any, message: str) -
         length = context.get("min_length", context.get("max_length"))
         return f"{'at least' if kind == 'too_short' else 'at most'} {length} of them"
     for start, words in {
+        "string_too_short": "some text",
         "int": "a whole number",
         "float": "a number",
         "finite_number": "a finite number",

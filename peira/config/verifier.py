@@ -36,6 +36,7 @@ class NumericConfig(_Channel):
     extract: Literal["boxed", "last", "whole"] = "last"
     """boxed: the last \\boxed{}; last: the last number in the text; whole: nothing but a number."""
     relative_tolerance: float = Field(default=0.0, ge=0)
+    """Accept |answer - reference| up to this share of |reference|; 0 for equality."""
 
 
 class ExactConfig(_Channel):
