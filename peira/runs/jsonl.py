@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ class JsonLines:
         try:
             write_all(self._fd, dumps(record))
         except OSError as error:
-            os.ftruncate(self._fd, size)
+            with suppress(OSError):  # if this fails too, the next writer cuts the partial line off
+                os.ftruncate(self._fd, size)
             raise disk_error(self.path, error) from error
 
     def sync(self) -> None:

@@ -549,9 +549,20 @@ def checked_metrics(values: Mapping[str, float | int | None]) -> dict[str, float
     return checked
 
 
-def metrics_table() -> str:
-    """The registry as Markdown: the body of docs/metrics.md."""
-    lines = []
+_PREFACE = """# Metrics
+
+Every number in `metrics.jsonl`, in TensorBoard and in the report. A name in angle brackets is filled in:
+`score/<channel>` is recorded as `score/math`. *Healthy* is where a run that learns usually keeps the number;
+outside it, look. A name that is not listed here is refused by the writer, a number that is not finite is
+recorded as the string `nan`, `inf` or `-inf`, and a metric without a value in a step (a mean over nothing) is
+left out of that step.
+
+This page is generated: `python -m peira.runs.metrics > docs/metrics.md`."""
+
+
+def metrics_page() -> str:
+    """docs/metrics.md, made from the registry."""
+    lines = [_PREFACE]
     room = ""
     for metric in METRICS.values():
         if metric.name.split("/")[0] != room:
@@ -560,7 +571,7 @@ def metrics_table() -> str:
         lines.append(
             f"| `{metric.name}` | {metric.unit or '-'} | {healthy_range(metric)} | {metric.meaning} |"
         )
-    return "\n".join(lines).lstrip("\n") + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def healthy_range(metric: Metric) -> str:
@@ -574,3 +585,7 @@ def healthy_range(metric: Metric) -> str:
             return f"at least {low:g}"
         case low, high:
             return f"{low:g} to {high:g}"
+
+
+if __name__ == "__main__":
+    print(metrics_page(), end="")

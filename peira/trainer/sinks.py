@@ -1,7 +1,7 @@
 """Who else is told of the metrics: TensorBoard, W&B, trackio, MLflow.
 
-`metrics.jsonl` is the truth and `RunWriter` keeps it; if that fails the run stops. A sink repeats it elsewhere:
-one that fails is dropped with one warning, and the run goes on.
+`metrics.jsonl` is the truth and `RunWriter` keeps it; if that fails the run stops. A sink repeats it
+elsewhere: one that fails is dropped with one warning, and the run goes on.
 
     loop --write(step, metrics)--> Sinks --> TensorBoard (files in the run folder)
                                         `--> W&B, trackio, MLflow (servers that may be slow, full or away)
