@@ -13,6 +13,11 @@ Columns = Callable[
     Float[Tensor, "N T"],
 ]
 """(logprobs, old logprobs, advantages, mask) -> one number per token."""
+TokenFilter = Callable[
+    [Float[Tensor, "N T"], Float[Tensor, "N T"], Float[Tensor, "N T"], Bool[Tensor, "N T"]],
+    Bool[Tensor, "N T"],
+]
+"""(logprobs, old logprobs, advantages, mask) -> the part of the mask that keeps its policy loss."""
 
 
 def token_objective(
@@ -21,7 +26,7 @@ def token_objective(
     *,
     policy_loss: Columns,
     advantage_factor: Columns | None = None,
-    kept: Columns | None = None,
+    kept: TokenFilter | None = None,
     penalties: tuple[TokenLoss, ...] = (),
 ) -> Float[Tensor, "N T"]:
     """mismatch weight * policy loss + penalties, per token: a `TokenLoss` once the keywords are bound.
@@ -39,7 +44,7 @@ def token_objective(
         advantages = advantages * advantage_factor(logprobs, batch.old_logprobs, advantages, batch.mask)
     loss = policy_loss(logprobs, batch.old_logprobs, advantages, batch.mask)
     if kept is not None:
-        loss = torch.where(kept(logprobs, batch.old_logprobs, batch.advantages, batch.mask) != 0, loss, 0.0)
+        loss = torch.where(kept(logprobs, batch.old_logprobs, batch.advantages, batch.mask), loss, 0.0)
     if batch.mismatch_weights is not None:
         loss = loss * torch.where(batch.mask, batch.mismatch_weights.detach(), 0.0)
     for penalty in penalties:
