@@ -20,7 +20,7 @@ class LocalEngineConfig(Section):
     gradient_checkpointing: bool = False
     """Trade a second forward pass for activation memory; turns off share_prompts."""
     sync_tolerance: float | None = Field(default=None, gt=0)
-    """Largest canary gap in nats that counts as in sync; None: 1e-3 for float32, 0.25 for narrower weights."""
+    """Largest canary gap in nats that counts as in sync; None: 1e-3 for float32, 0.25 for narrower types."""
     threads: int | None = Field(default=None, ge=1)
     """torch intra-op threads; None leaves torch's choice. Exact resume needs the same number."""
 

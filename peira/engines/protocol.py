@@ -72,9 +72,9 @@ class Engine(Protocol):
     def abort(self) -> None:
         """End every running `sample` after its present token.
 
-        What is unfinished comes out as ABORT, with the tokens it has (none, if it had not begun). To go on, ask
-        again with `prefix_ids` and what is left of `max_tokens`: the result is the completion that nobody cut.
-        Engines without `partial_rollouts` let their samples finish.
+        What is unfinished comes out as ABORT, with the tokens it has (none, if it had not begun). To go on,
+        ask again with `prefix_ids` and what is left of `max_tokens`: together they are the completion that
+        nobody cut. Engines without `partial_rollouts` let their samples finish.
         """
         ...
 
@@ -161,8 +161,8 @@ def check_requests(
             )
         if context_tokens is not None and len(ids) + params.max_tokens > context_tokens:
             raise EngineError(
-                f"{place}: {len(ids)} tokens of prompt and prefix + max_tokens = {params.max_tokens}: expected "
-                f"at most {context_tokens}, the model's context; shorten the prompt or lower sampling.max_tokens"
+                f"{place}: prompt and prefix of {len(ids)} tokens + max_tokens = {params.max_tokens}: "
+                f"expected at most {context_tokens}, the model's context; shorten the prompt or lower max_tokens"
             )
 
 

@@ -1,8 +1,8 @@
 """Attention in which several query heads share one key/value head without copying it.
 
 `transformers` repeats keys and values for every query head whenever a mask is needed. With 9 query heads on 3
-key/value heads, a decode step of 64 rows then spends more time copying the cache than multiplying with it. The
-function here hands grouped heads to torch as they are, and is otherwise the library's own:
+key/value heads, a decode step of 64 rows then spends more time copying the cache than multiplying with it.
+The function here hands grouped heads to torch as they are, and is otherwise the library's own:
 
     one query position   [N, H, 1, D] -> [N, K, H/K, D]: the heads of a group become query positions
     more, on a CPU       torch's kernel takes grouped heads beside a mask

@@ -6,8 +6,8 @@ Three shapes of memory, each a list of layers that `transformers` models call `u
     `PromptCache`         a group's prompt behind every row of the group, differentiable (the learner)
     `RowCache`            preallocated, written in place, rows come and go (the sampler)
 
-Sliding-window layers keep everything here too: the mask alone shuts out what lies outside the window. That costs
-memory and buys one layout for all layers, in which the distance of two columns is the distance of two tokens.
+Sliding-window layers keep everything here too: the mask alone shuts out what lies outside the window. That
+costs memory and buys one layout for all layers, in which the distance of two columns is that of two tokens.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def contents(cache: Cache) -> list[KeysValues]:
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-class _PromptLayer(CacheLayerMixin):
+class _PromptLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyped
     is_sliding = False
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, columns: Tensor | None) -> None:
@@ -52,7 +52,8 @@ class _PromptLayer(CacheLayerMixin):
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Prompt and continuation side by side; nothing is stored, since nothing comes later."""
-        assert self.keys is not None and self.values is not None
+        assert self.keys is not None
+        assert self.values is not None
         return (
             torch.cat([self._behind_every_row(self.keys), key_states], dim=2),
             torch.cat([self._behind_every_row(self.values), value_states], dim=2),
@@ -69,7 +70,7 @@ class _PromptLayer(CacheLayerMixin):
         return -1
 
 
-class PromptCache(Cache):
+class PromptCache(Cache):  # type: ignore[misc]
     """Each group's prompt, computed once, behind every row of the group; gradients of the rows add up in it.
 
     Prompts of unequal length are moved so that all end in the same column, where the continuations begin:
@@ -106,7 +107,7 @@ class _Columns:
         self.rows = self.low = self.end = 0
 
 
-class _RowLayer(CacheLayerMixin):
+class _RowLayer(CacheLayerMixin):  # type: ignore[misc]
     is_sliding = False
 
     def __init__(self, columns: _Columns, keys: Tensor, values: Tensor) -> None:
@@ -122,7 +123,8 @@ class _RowLayer(CacheLayerMixin):
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Write one column in place; return views of the living part."""
-        assert self.keys is not None and self.values is not None
+        assert self.keys is not None
+        assert self.values is not None
         at = self.columns
         self.keys[: at.rows, :, at.end] = key_states[:, :, 0]
         self.values[: at.rows, :, at.end] = value_states[:, :, 0]
@@ -139,12 +141,12 @@ class _RowLayer(CacheLayerMixin):
         return -1
 
 
-class RowCache(Cache):
+class RowCache(Cache):  # type: ignore[misc]
     """Memory of the rows that are being decoded, allocated once and written in place.
 
     All rows end in the same column, so one slice write serves a step and the distance between columns is the
-    distance between tokens. A row that finishes is overwritten by the last one; a row that arrives is copied in so
-    that it ends where the others do:
+    distance between tokens. A row that finishes is overwritten by the last one; a row that arrives is copied
+    in so that it ends where the others do:
 
         column      0 1 2 3 4 5 6 7 8
         row 0       . . a b c x x x           low = 1, end = 8: the next token of every row goes to column 8
@@ -213,7 +215,7 @@ class RowCache(Cache):
         if not self.layers:
             self._at.end = max(lengths)
             self._capacity = self._at.end + self._growth
-            self.layers = [
+            self.layers: list[_RowLayer] = [
                 _RowLayer(
                     self._at,
                     *(s.new_zeros(self._max_rows, s.shape[1], self._capacity, s.shape[3]) for s in pair),
@@ -232,7 +234,7 @@ class RowCache(Cache):
         self._update_low()
 
     def open_column(self) -> Tensor | None:
-        """Get ready to write one token per row; True in the mask where a row has a token, None if everywhere."""
+        """Get ready to write one token per row; a mask of the columns that hold tokens, None if all do."""
         self._make_room(0)
         at, device = self._at, self.layers[0].keys.device
         longest = at.end - at.low

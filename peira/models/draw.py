@@ -1,11 +1,12 @@
 """From logits to tokens: which token is drawn, and the log-prob it was drawn with.
 
 A token is a function of its distribution and one number u in [0, 1): the first token at which the cumulative
-probability exceeds u. u depends on the request's seed, the sample's index and the token's position, and on nothing
-else, so a completion is the same in any company and after any interruption. Finding that token needs no sort and no
-running sum over the vocabulary: sums of blocks tell which block it lies in, and a running sum within the block the rest.
+probability exceeds u. u depends on the request's seed, the sample's index and the token's position, and on
+nothing else, so a completion is the same in any company and after any interruption. Finding that token needs
+no sort and no running sum over the vocabulary: sums of blocks tell which block it lies in, and a running sum
+within the block tells the rest.
 
-Order of operations: temperature, then top-k, then top-p on what top-k left; log-probs are those of what is left.
+Order of operations: temperature, then top-k, then top-p on what top-k left; log-probs are of what is left.
 """
 
 import hashlib
@@ -109,11 +110,12 @@ def _draw_everywhere(p: Float[Tensor, "N V"], uniforms: Tensor) -> tuple[Tensor,
 
 def _draw_nucleus(logits: Tensor, uniforms: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
     count = min(NUCLEUS_FIRST_GUESS, logits.shape[1])
-    kept = logits.topk(count, dim=-1)
-    covered = (kept.values - logits.logsumexp(dim=-1, keepdim=True)).exp().sum(dim=-1)
+    total = logits.logsumexp(dim=-1)
+    values, indices = logits.topk(count, dim=-1)
+    covered = (values - total[:, None]).exp().sum(dim=-1)
     if count < logits.shape[1] and bool((covered < top_p + 1e-6).any()):
-        kept = logits.sort(dim=-1, descending=True)
-    return _draw_sorted(kept.values, kept.indices, uniforms, top_p, total=logits.logsumexp(dim=-1))
+        values, indices = logits.sort(dim=-1, descending=True)
+    return _draw_sorted(values, indices, uniforms, top_p, total=total)
 
 
 def _draw_sorted(

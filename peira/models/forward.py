@@ -1,14 +1,13 @@
 """From token ids to features, from features to log-probs.
 
-A causal language model is read in two halves, because the second is the expensive one and is needed at few places:
+A causal language model is read in two halves, because the second is large and is needed at few places:
 
-    ids [N, T] --base model--> features [N, T, F] --pick trained tokens--> [M, F] --head--> logits [M, V]
-                                                                                            |  a chunk at a time
-                                                                              log-prob [M], entropy [M]
+    ids [N, T] --base model--> features [N, T, F] --pick trained tokens--> [M, F]
+    [M, F] --head, a chunk at a time--> logits [., V] --softmax, gather--> log-prob [M], entropy [M]
 
-The head of most models is a matrix, with a scale or a soft cap behind it. `Network` checks on a few tokens that this
-reading gives the model's own logits. A model that does more keeps its forward pass whole: its "features" are then its
-logits, and the head does nothing. Slower and larger, never wrong.
+The head of most models is a matrix, with a scale or a soft cap behind it. `Network` checks on a few tokens
+that this reading gives the model's own logits. A model that does more keeps its forward pass whole: its
+"features" are then its logits, and the head does nothing. Slower and larger, never wrong.
 """
 
 import inspect
@@ -53,7 +52,8 @@ class Network:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.model.device
+        device: torch.device = self.model.device
+        return device
 
     @property
     def context_tokens(self) -> int | None:
@@ -155,8 +155,8 @@ class _HeadLogprobs(torch.autograd.Function):
 
         logprob = s[target] - logsumexp(s)          d logprob / d s = onehot(target) - p
 
-    Backward needs p. It is kept if it fits in `KEEP_BYTES`, else made again. Rows whose incoming gradient is zero
-    (clipped tokens, advantage zero) cost nothing.
+    Backward needs p. It is kept if it fits in `KEEP_BYTES`, else made again. Rows whose incoming gradient is
+    zero (clipped tokens, advantage zero) cost nothing.
     """
 
     @staticmethod
@@ -174,7 +174,7 @@ class _HeadLogprobs(torch.autograd.Function):
         return scores if temperature == 1.0 else scores.div_(temperature), slope
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         features: Tensor,
         weight: Tensor,
@@ -212,7 +212,7 @@ class _HeadLogprobs(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         features, weight, bias, targets, kept = ctx.saved_tensors
         scale, softcap, temperature = ctx.settings
         live = grad.nonzero()[:, 0]

@@ -9,8 +9,8 @@ from peira.types.tokenizer import Tokenizer
 class StopRule:
     """Watches the tokens of one completion.
 
-    Stop strings are looked for in decoded text, special tokens included, piece by piece: bytes that do not make a
-    character yet wait for the next token. A stop string may begin in the prefix that a completion continues.
+    Stop strings are looked for in decoded text, special tokens included, piece by piece: bytes that do not
+    make a character yet wait for the next token. A stop string may begin in the prefix being continued.
     """
 
     def __init__(

@@ -7,12 +7,11 @@
             '------ canary: fixed token ids, scored ----'
                     by each on its own path
 
-`sync_weights` copies what has to be copied, compares every tensor by name, and then lets both sides score the canary:
-the learner in whole sequences, the sampler token by token through its cache, as it does when it draws.
+`sync_weights` copies what has to be copied, compares every tensor by name, and then lets both sides score
+the canary: the learner in whole sequences, the sampler token by token through its cache, as it does when it draws.
 """
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -31,6 +30,9 @@ from peira.engines.protocol import Capabilities, SyncReceipt, check_requests
 from peira.errors import CheckpointError, EngineError, SyncError
 from peira.models.decoder import new_decoder
 from peira.models.forward import Network
+from peira.models.hf import save_model
+from peira.models.quiet import no_progress_bars
+from peira.models.tokenizer import HFTokenizer
 from peira.types.rollout import Completion, SampleRequest
 from peira.types.tokenizer import Tokenizer
 
@@ -59,7 +61,6 @@ class LocalEngine:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = 1.0,
-        source_folder: Path | None = None,
         sampler_model: PreTrainedModel | None = None,
     ) -> None:
         """Take over a loaded model; nothing is allocated for training before the first step.
@@ -67,13 +68,12 @@ class LocalEngine:
         Args:
             model: The learner's model, on its device and in its dtype.
             end_ids: Ids that end a completion.
-            tokenizer: Decodes for stop strings; without one they are refused.
+            tokenizer: Decodes for stop strings (without one they are refused); saved beside the weights.
             config: The engine's settings; `device` was applied by whoever loaded the model.
             betas: Of AdamW.
             eps: Of AdamW.
             weight_decay: Decoupled, on matrices only.
             max_grad_norm: Clip the whole gradient to this norm; None never clips.
-            source_folder: Where the model came from: `save` copies the tokenizer's files from it.
             sampler_model: A second model of the same architecture that samples; None shares the weights.
         """
         self._config = config or LocalEngineConfig()
@@ -91,7 +91,7 @@ class LocalEngine:
         )
         self._shared = sampler_model is None
         self._sampling_network = network if sampler_model is None else Network(sampler_model.eval())
-        self._tokenizer, self._source_folder = tokenizer, source_folder
+        self._tokenizer = tokenizer
         self._sampler = Sampler(
             self._sampling_network, end_ids=end_ids, tokenizer=tokenizer, max_rows=self._config.max_rows
         )
@@ -125,8 +125,8 @@ class LocalEngine:
         learner = self._open("sample")
         if self._sampler_version != learner.policy_version:
             raise EngineError(
-                f"sample: sampler at policy version {self._sampler_version}, learner at {learner.policy_version}: "
-                "expected the same; call sync_weights after optim_step and load"
+                f"sample: policy version = {self._sampler_version} in the sampler, {learner.policy_version} in "
+                "the learner: expected the same; call sync_weights after optim_step and load"
             )
         check_requests(
             requests,
@@ -178,9 +178,9 @@ class LocalEngine:
         if not gap <= limit:  # NaN fails too
             raise SyncError(
                 f"sync_weights: canary gap = {gap:.3g} nats between learner (policy version "
-                f"{learner.policy_version}) and sampler (last proven {self._sampler_version}): expected at most "
-                f"{limit:g}; the sampler computes with other weights, or engine.sync_tolerance is too small for "
-                f"{self._sampling_network.model.dtype}"
+                f"{learner.policy_version}) and sampler (last proven: {self._sampler_version}): expected at "
+                f"most {limit:g}; the sampler computes with other weights, or engine.sync_tolerance is too "
+                f"small for {self._sampling_network.model.dtype}"
             )
         self._sampler_version = learner.policy_version
         return SyncReceipt(
@@ -199,8 +199,8 @@ class LocalEngine:
         if source.keys() != target.keys():
             names = sorted(source.keys() ^ target.keys())
             raise SyncError(
-                f"sync_weights: {len(names)} tensors on one side only, first {names[0]!r}: expected the same names in "
-                "learner and sampler; build both from the same folder"
+                f"sync_weights: {len(names)} tensors on one side only, first {names[0]!r}: expected the same "
+                "names in learner and sampler; build both from the same folder"
             )
         for name, tensor in source.items():
             held = target[name]
@@ -208,8 +208,8 @@ class LocalEngine:
                 continue
             if held.shape != tensor.shape:
                 raise SyncError(
-                    f"sync_weights: {name} = shape {tuple(held.shape)} in the sampler: expected {tuple(tensor.shape)}; "
-                    "build both from the same folder"
+                    f"sync_weights: {name} = shape {tuple(held.shape)} in the sampler: expected "
+                    f"{tuple(tensor.shape)}; build both from the same folder"
                 )
             held.copy_(tensor)
             if not torch.equal(held, tensor.to(device=held.device, dtype=held.dtype)):
@@ -258,14 +258,13 @@ class LocalEngine:
         """Write weights, tokenizer files and learner state into an existing empty folder."""
         learner = self._open("save")
         await asyncio.sleep(0)
-        learner.network.model.save_pretrained(path)
-        if self._source_folder is not None:
-            for file in _tokenizer_files(self._source_folder):
-                shutil.copy2(file, path / file.name)
+        tokenizer = self._tokenizer if isinstance(self._tokenizer, HFTokenizer) else None
+        with no_progress_bars():
+            save_model(learner.network.model, path, tokenizer=tokenizer)
         torch.save(learner.state(), path / LEARNER_FILE)
 
     async def load(self, path: Path) -> None:
-        """Restore a `save`; the next step equals the step that followed it. The sampler must be synced again."""
+        """Restore a `save`; the next step equals the step that followed it. Sync before sampling again."""
         learner = self._open("load")
         await asyncio.sleep(0)
         if not (path / LEARNER_FILE).is_file():
@@ -277,7 +276,8 @@ class LocalEngine:
             stored: dict[str, Any] = torch.load(
                 path / LEARNER_FILE, map_location=model.device, weights_only=True
             )
-            fresh = type(model).from_pretrained(path, dtype=model.dtype, local_files_only=True)
+            with no_progress_bars():
+                fresh = type(model).from_pretrained(path, dtype=model.dtype, local_files_only=True)
             weights = fresh.state_dict()
             with torch.no_grad():
                 for name, tensor in model.state_dict(keep_vars=True).items():
@@ -285,7 +285,8 @@ class LocalEngine:
             learner.restore(stored)
         except (OSError, KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(
-                f"load: {path}: expected the weights and learner state of this model ({error}); choose another checkpoint"
+                f"load: {path}: expected the weights and learner state of this model ({error}); "
+                "choose another checkpoint"
             ) from error
         self._sampler_version = None
 
@@ -293,17 +294,3 @@ class LocalEngine:
         """Let go of both models; idempotent."""
         self._learner = None
         del self._sampler, self._sampling_network
-
-
-def _tokenizer_files(folder: Path) -> list[Path]:
-    """Everything small that is not weights: tokenizer, chat template, generation settings, licence."""
-    weights = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"}
-    ours = {"config.json", "manifest.json"}
-    return sorted(
-        file
-        for file in folder.iterdir()
-        if file.is_file()
-        and file.suffix not in weights
-        and file.name not in ours
-        and not file.name.endswith(".index.json")
-    )

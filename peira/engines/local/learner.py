@@ -1,13 +1,13 @@
 """Turns a batch of rollouts into a gradient, and a gradient into new weights.
 
-    prompts [P, W] --once per group--> keys, values ---.
-                                   \--> features        \\  behind every row of the group
-    continuations [N, S] --positions go on from the prompt--> features
-        features at trained tokens [M, F] --head, chunked--> log-probs [N, T] --token loss x weights--> sum --> backward
+    prompts [P, W] --once per group--> features, and keys and values behind every row of the group
+    continuations [N, S] --attend to them, positions go on from the prompt--> features
+    features before trained tokens [M, F] --head, in chunks--> log-probs [N, T]
+    log-probs --token loss--> [N, T] --sum(weights * loss)--> backward
 
-Attention of each row reads its group's prompt, so the gradient of all rows flows back through the one computation
-of it. Where the layers do not allow that (recurrent memory, gradient checkpointing) whole sequences are computed.
-Either way the log-probs and gradients are the same numbers up to rounding.
+Attention of each row reads its group's prompt, so the gradient of all rows flows back through the one
+computation of it. Where the layers do not allow that (recurrent memory, gradient checkpointing) whole
+sequences are computed. Either way the log-probs and gradients are the same numbers up to rounding.
 """
 
 from collections.abc import Iterator
@@ -70,14 +70,18 @@ class Learner:
     def forward_backward(self, batch: TrainBatch, loss: TokenLoss) -> BackwardResult:
         """Add this micro-batch's gradient to what is accumulated."""
         check_batch(batch, verb="forward_backward")
+        if not any(True for _ in self.named_parameters()):
+            raise EngineError(
+                "forward_backward: parameters = all frozen: expected some to train; ask a reference for logprobs"
+            )
         local = self._here(batch)
         logprobs, entropy = self._score(local)
         total = _weighted_sum(loss(logprobs, local), local)
         value = float(total.detach())
         if not torch.isfinite(total):
             raise EngineError(
-                f"forward_backward: loss = {value} at policy version {self.policy_version}: expected a finite "
-                "number; look for log-probs of -inf in the batch, or lower optimizer.lr"
+                f"forward_backward: loss = {value} at policy version {self.policy_version}: expected a "
+                "finite number; look for log-probs of -inf in the batch, or lower optimizer.lr"
             )
         if total.requires_grad:
             total.backward()
@@ -98,8 +102,8 @@ class Learner:
         if not torch.isfinite(norm):
             self._clear()
             raise EngineError(
-                f"optim_step: gradient norm = {float(norm)} at policy version {self.policy_version}: expected a "
-                "finite number; the weights are as before: lower optimizer.lr, or use model.dtype: float32"
+                f"optim_step: gradient norm = {float(norm)} at policy version {self.policy_version}: "
+                "expected a finite number; the weights are as before: lower optimizer.lr, or use model.dtype: float32"
             )
         if self._max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self._max_grad_norm, norm)
@@ -140,7 +144,8 @@ class Learner:
         if device.type == "cpu":
             return batch
         tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
-        return replace(batch, **{k: v.to(device) for k, v in tensors.items() if isinstance(v, Tensor)})
+        moved = {name: t.to(device) for name, t in tensors.items() if isinstance(t, Tensor)}
+        return replace(batch, **moved)  # type: ignore[arg-type]  # names come from fields(batch)
 
     # ---- log-probs ----
 
@@ -166,8 +171,8 @@ class Learner:
     ) -> tuple[Float[Tensor, "M F"], Tensor]:
         """Features before each trained token, prompts computed once; and the order they come in.
 
-        A token at column c is predicted by what stands at c - 1: in the prompt if c <= its length, else in the
-        continuation.
+        A token at column c is predicted by what stands at c - 1: in the prompt if c <= its length, else in
+        the continuation.
         """
         device = batch.token_ids.device
         first = torch.searchsorted(group, torch.arange(groups, device=device))  # a row of each group
@@ -201,8 +206,8 @@ class Learner:
     def _prepared_optimizer(self) -> torch.optim.AdamW:
         """AdamW on the weights, or on float32 copies of weights too narrow to hold a small step.
 
-        A step of 1e-6 on a bfloat16 weight of 0.1 rounds to nothing. Such weights get a float32 master: the step is
-        taken there, with float32 moments, and rounded into the weight.
+        A step of 1e-6 on a bfloat16 weight of 0.1 rounds to nothing. Such weights get a float32 master: the
+        step is taken there, with float32 moments, and rounded into the weight.
         """
         if self._optimizer is None:
             stepped: dict[str, Tensor] = {}
@@ -259,20 +264,20 @@ def _prompts_agree(batch: TrainBatch) -> bool:
     if wrong.numel():
         row = int(wrong[0, 0]) + 1
         raise EngineError(
-            f"batch: row {row}: prompt_lengths = {int(lengths[row])}: expected the first tokens of all rows with "
-            f"group {int(batch.group[row])} to be equal; give rows with other prompts another group"
+            f"batch: row {row}: prompt_lengths = {int(lengths[row])}: expected the first tokens of all rows "
+            f"with group {int(batch.group[row])} to be equal; give rows with other prompts another group"
         )
     return bool((lengths > 0).all())
 
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
-    """Recompute each layer in backward. Layers do so only in training mode, which must not wake their dropout."""
+    """Recompute each layer in backward. Layers do so only in training mode, which must not wake dropout."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             if getattr(module, "dropout", 0.0) not in (0.0,) and not isinstance(module.dropout, nn.Module):
                 raise EngineError(
-                    f"engine: gradient_checkpointing = True: expected a model without dropout in its layers, and "
-                    f"{type(module).__name__} has dropout = {module.dropout}; set it to 0 in the model's config"
+                    f"engine: gradient_checkpointing = True: expected layers without dropout, but "
+                    f"{type(module).__name__} has {module.dropout}; set it to 0 in the model's config"
                 )
             module.training = True
