@@ -1,7 +1,8 @@
 """Running programs that nobody trusts.
 
 `BubblewrapSandbox` is the one to use; `UnsafeProcessSandbox` is for machines without bubblewrap and has to be
-allowed by name; `probe` measures what this machine can do. What runs inside is `guest.py`, standard library only.
+allowed by name; `probe` measures what this machine can do. What runs inside is `guest.py`, standard library
+only.
 """
 
 from peira.sandbox.bubblewrap import BubblewrapSandbox

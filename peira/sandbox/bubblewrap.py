@@ -1,4 +1,4 @@
-"""Sandboxes made by bubblewrap: namespaces for everything, a read-only system, no network, no capabilities."""
+"""Sandboxes made by bubblewrap: own namespaces, a read-only system, no network, no capabilities."""
 
 import base64
 import functools
@@ -18,7 +18,7 @@ from peira.sandbox.pool import pool_of
 from peira.sandbox.protocol import MIB, Execution, Limits
 from peira.sandbox.session import FRAME_BYTES, Guest, Session, run_once
 
-WORK = "/work"
+WORK = "/sandbox"
 NOBODY = 65534
 INSTALL = "apt-get install bubblewrap (or dnf, pacman, apk: the package has the same name)"
 
@@ -27,9 +27,10 @@ INSTALL = "apt-get install bubblewrap (or dnf, pacman, apk: the package has the 
 class BubblewrapSandbox:
     """Fresh bubblewrap sandboxes, a few of them started ahead of need.
 
-    Inside there are: the system's `/usr` and the interpreter, read-only; an empty working directory and `/tmp` in
-    memory; a private `/proc` and `/dev`; no network, no environment, no capabilities, a user of its own, a process
-    namespace that dies as a whole. Nothing in it can be written that the host ever reads back but the reply pipe.
+    Inside there are: the system's `/usr` and the interpreter, read-only; an empty working directory and
+    `/tmp` in memory; a private `/proc` and `/dev`; no network, no environment, no capabilities, a user of its
+    own, a process namespace that dies as a whole. Nothing in it can be written that the host ever reads back
+    but the reply pipe.
 
     Example:
         >>> box = BubblewrapSandbox(limits=Limits(wall_s=2))
@@ -71,7 +72,6 @@ class BubblewrapSandbox:
         return run_once(self.session(), argv, stdin=stdin, files=files, limits=limits)
 
     def _spawn(self) -> Guest:
-        filter_fd, closing = _memory_file(seccomp.everything())
         settings = {
             "uid": 1_000_000_000 + secrets.randbelow(1_000_000_000) if keeps_root() else None,
             "contained": True,
@@ -81,17 +81,12 @@ class BubblewrapSandbox:
             "frame_limit": FRAME_BYTES,
             "no_fork": base64.b64encode(seccomp.no_fork()).decode(),
         }
-        argv = [
-            *self._bubblewrap(filter_fd),
-            self.python,
-            *("-I", "-S", "-B", "-X", "utf8"),
-            "/guest.py",
-            json.dumps(settings),
-        ]
-        try:
-            return Guest(argv, pass_fds=(filter_fd,), cleanup=lambda: None)
-        finally:
-            closing.close()
+        command = [self.python, "-I", "-S", "-B", "-X", "utf8", "/guest.py", json.dumps(settings)]
+        with tempfile.TemporaryFile() as file:
+            file.write(seccomp.everything())
+            file.seek(0)
+            argv = [*self._bubblewrap(file.fileno()), *command]
+            return Guest(argv, pass_fds=(file.fileno(),), cleanup=lambda: None)
 
     def _bubblewrap(self, filter_fd: int) -> list[str]:
         argv = [executable(), *isolation(), "--seccomp", str(filter_fd), "--hostname", "sandbox"]
@@ -131,10 +126,7 @@ def executable() -> str:
     """
     found = shutil.which("bwrap")
     if found is None:
-        raise SandboxError(
-            f"sandbox: bwrap: expected bubblewrap on the PATH; {INSTALL}, or set allow_unsafe: true to run programs "
-            "without isolation on a machine that may be lost"
-        )
+        raise SandboxError(f"sandbox: bwrap: expected bubblewrap on the PATH; {INSTALL}")
     return found
 
 
@@ -142,7 +134,8 @@ def executable() -> str:
 def keeps_root() -> bool:
     """Whether root makes the namespaces itself and each sandbox gets a user id of its own.
 
-    The kernel exempts root's own user id from process limits, user namespace or not; a real other id is better.
+    The kernel exempts root's own user id from process limits, user namespace or not; a real other id is
+    better.
     """
     return os.geteuid() == 0 and "cap_sys_admin" in _capabilities()
 
@@ -167,10 +160,3 @@ def isolation() -> list[str]:
 
 def _below(path: str, folder: str) -> bool:
     return Path(path).is_relative_to(folder)
-
-
-def _memory_file(data: bytes) -> tuple[int, "tempfile._TemporaryFileWrapper[bytes]"]:
-    file = tempfile.TemporaryFile()
-    file.write(data)
-    file.seek(0)
-    return file.fileno(), file  # type: ignore[return-value]

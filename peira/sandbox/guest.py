@@ -4,12 +4,14 @@
     request frame  --- pipe --->      write | run | load | call      forked, limited, never sees the pipes
     reply frame    <-- pipe ----      result, output, status   <---  stdout, stderr, channel (fd 3)
 
-The host trusts nothing that comes out of here: a child may tamper with its guest, and gains nothing by it, because
-expected values, comparison and the clock that counts are outside. Frames are a length and a JSON object; values
-are plain data (`encode`), never pickles. Each call carries a nonce that did not exist before the call.
+The host trusts nothing that comes out of here: a child may tamper with its guest, and gains nothing by it,
+because expected values, comparison and the clock that counts are outside. Frames are a length and a JSON
+object; values are plain data (`encode`), never pickles. Each call carries a nonce that did not exist before
+the call.
 """
 
 import base64
+import contextlib
 import errno
 import fcntl
 import json
@@ -22,7 +24,7 @@ import struct
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 CHANNEL = 3
@@ -68,8 +70,8 @@ def encode(value: Any, opaque: Callable[[Any], Any] | None = None) -> Any:
         return opaque(value)
     for base in _CONTAINERS:
         if base in kind.__mro__:
-            items: Iterable[Any] = (dict.items if base is dict else base.__iter__)(value)  # type: ignore[attr-defined]
-            plain = dict(items) if base is dict else base(items)
+            contents: Any = dict.items if base is dict else base.__iter__  # type: ignore[attr-defined]
+            plain = base(contents(value))
             return {"subclass": kind.__name__[:80], "of": encode(plain)}
     return {"opaque": str(kind.__name__)[:80]}
 
@@ -157,7 +159,9 @@ def forbid_fork(program: bytes) -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     loaded = Program(len(program) // 8, program)
-    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(loaded), 0, 0):  # NO_NEW_PRIVS, SET_SECCOMP
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(
+        22, 2, ctypes.byref(loaded), 0, 0
+    ):  # NO_NEW_PRIVS, SET_SECCOMP
         raise OSError(ctypes.get_errno(), "seccomp")
 
 
@@ -186,7 +190,7 @@ def leave(code: int) -> None:
     """End this process as an interpreter would: join threads, run exit handlers, flush."""
     try:
         if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()  # type: ignore[attr-defined]
+            sys.modules["threading"]._shutdown()
         import atexit
 
         atexit._run_exitfuncs()
@@ -284,13 +288,14 @@ def answer(module: types.ModuleType, objects: Objects, request: dict[str, Any]) 
     kwargs = decode(request.get("kwargs", {"dict": []}), find)
     if not remote:
         return encode(resolve(module, request["name"])(*args, **kwargs))
-    target = module if request.get("on") is None else objects.by_id[request["on"]]
+    target: Any = module if request.get("on") is None else objects.by_id[request["on"]]
     if verb == "call":
         return encode(target(*args, **kwargs), objects.keep)
     if verb == "get":
         return encode(getattr(target, request["name"]), objects.keep)
     if verb == "set":
-        return encode(setattr(target, request["name"], args[0]), objects.keep)
+        setattr(target, request["name"], args[0])
+        return None
     if verb == "list":
         return encode(list(target), objects.keep)
     if verb == "operator":
@@ -298,7 +303,8 @@ def answer(module: types.ModuleType, objects: Objects, request: dict[str, Any]) 
 
         return encode(getattr(operator, request["name"])(target, *args), objects.keep)
     if verb == "builtin":
-        return encode({"len": len, "str": str, "int": int, "float": float}[request["name"]](target))
+        kinds: dict[str, Callable[[Any], Any]] = {"len": len, "str": str, "int": int, "float": float}
+        return encode(kinds[request["name"]](target))
     raise KeyError(verb)
 
 
@@ -361,7 +367,12 @@ class Child:
         self.limits, self.settings = limits, settings
         self.started = time.monotonic()
         self.pending = memoryview(stdin)
-        self.output = {"stdout": bytearray(), "stderr": bytearray(), "stage": bytearray(), "channel": bytearray()}
+        self.output = {
+            "stdout": bytearray(),
+            "stderr": bytearray(),
+            "stage": bytearray(),
+            "channel": bytearray(),
+        }
         self.killed_for = ""
         self.status: int | None = None
         self.peak = 0
@@ -450,7 +461,11 @@ class Child:
     def _feed(self, poller: "select.poll") -> None:
         assert self.stdin is not None
         try:
-            self.pending = self.pending[os.write(self.stdin, self.pending[: 1 << 16]) :] if self.pending else self.pending
+            self.pending = (
+                self.pending[os.write(self.stdin, self.pending[: 1 << 16]) :]
+                if self.pending
+                else self.pending
+            )
         except BlockingIOError:
             return
         except OSError:
@@ -523,7 +538,9 @@ class Child:
             outcome = "running"
         elif code == -signal.SIGXCPU:
             outcome = "timeout"
-        elif code and b"MemoryError" in stderr[-4000:] or code and self.peak > 0.9 * self.limits["memory_bytes"]:
+        elif (code and b"MemoryError" in stderr[-4000:]) or (
+            code and self.peak > 0.9 * self.limits["memory_bytes"]
+        ):
             outcome = "memory"
         elif b"C" not in stage:
             outcome = "compile_error"
@@ -597,10 +614,8 @@ class Guest:
         if child is None or child.status is not None:
             return {"outcome": "crashed", "exit_code": None}
         os.set_blocking(child.channel, True)
-        try:
+        with contextlib.suppress(OSError):  # gone: the reply will tell
             write_all(child.channel, frame(request["body"].encode()))
-        except OSError:
-            pass
         os.set_blocking(child.channel, False)
         child.started = time.monotonic()
         return self._reply(request["limits"])
@@ -629,9 +644,6 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     sys.argv = [""]
     requests, replies = os.dup(0), os.dup(1)
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
     uid = settings["uid"]
     if uid is not None:
         os.setgroups([])
@@ -640,8 +652,11 @@ def main() -> None:
     os.umask(0o077)
     os.chdir(settings["work"])
     sys.path[:] = [*settings["python_path"], *(entry for entry in sys.path if entry)]
-    for name in settings["preload"]:
+    for name in (*settings["preload"], *(["ctypes"] if settings["no_fork"] else [])):
         __import__(name)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
     guest = Guest(settings)
     verbs: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "write": guest.write,

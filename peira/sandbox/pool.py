@@ -1,10 +1,11 @@
 """Interpreters started ahead of need, each used once.
 
-Starting a sandbox costs tens of milliseconds, most of them waiting for the kernel. A pool keeps a few fresh ones
-up; taking one starts its replacement. None is ever shared or reused: what is warm is only an empty interpreter.
+Starting a sandbox costs tens of milliseconds, most of them waiting for the kernel. A pool keeps a few fresh
+ones up; taking one starts its replacement. None is ever shared or reused: what is warm is only an empty
+interpreter.
 
-All are started from one thread that lives as long as the process, because the kernel ties "die with the parent"
-to the *thread* that started a child.
+All are started from one thread that lives as long as the process, because the kernel ties "die with the
+parent" to the *thread* that started a child.
 """
 
 import atexit

@@ -1,11 +1,11 @@
-"""What this machine can isolate: measured by trying, for `peira doctor` and for a clear error before a run."""
+"""What this machine can isolate: measured by trying, so that a run can be refused before it starts."""
 
 import sys
 import time
 from dataclasses import dataclass, field
 
 from peira.errors import SandboxError
-from peira.sandbox.bubblewrap import INSTALL, BubblewrapSandbox, keeps_root
+from peira.sandbox.bubblewrap import BubblewrapSandbox, keeps_root
 from peira.sandbox.protocol import Limits, Outcome, Sandbox
 from peira.sandbox.unsafe import UnsafeProcessSandbox
 
@@ -104,6 +104,6 @@ def open_sandbox(
                 limits=limits, warm=warm, python=sys.executable, python_path=python_path, preload=preload
             )
         raise SandboxError(
-            f"{error}. Untrusted programs need bubblewrap and user namespaces: {INSTALL}; in a container allow "
-            "them (docker run --security-opt seccomp=unconfined), or set allow_unsafe: true to run without isolation"
+            f"{error}; a container must allow namespaces (docker run --security-opt seccomp=unconfined). "
+            "allow_unsafe: true runs programs without isolation, on a machine that may be lost"
         ) from error

@@ -16,8 +16,8 @@ KIB, MIB = 1024, 1024 * 1024
 class Limits:
     """Ceilings for one run. What exceeds one is killed, and the execution says which.
 
-    All memory a run can hold is at most `processes * memory_bytes + tmp_bytes`: shared memory, memory files and
-    new address spaces are refused by system call.
+    All memory a run can hold is at most `processes * memory_bytes + tmp_bytes`: shared memory, memory files
+    and new address spaces are refused by system call.
     """
 
     wall_s: float = 10.0
@@ -69,7 +69,8 @@ class Execution:
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """Makes fresh places for untrusted programs. Picklable; holds no state between runs that a program can reach.
+    """Makes fresh places for untrusted programs. Picklable; holds no state between runs that a program can
+    reach.
 
     Raises `SandboxError` when the sandbox itself cannot do its work; never for what a program does.
     """

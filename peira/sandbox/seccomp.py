@@ -1,7 +1,9 @@
-"""Two system call filters, compiled by libseccomp: one for everything inside a sandbox, one that also refuses fork.
+"""Two system call filters, compiled by libseccomp: one for everything inside a sandbox, one that also refuses
+fork.
 
-Namespaces hide the machine; these close what namespaces do not cover: sockets of other families (virtual machine
-sockets reach the hypervisor from any network namespace), memory that no limit counts, and large kernel surfaces.
+Namespaces hide the machine; these close what namespaces do not cover: sockets of other families (virtual
+machine sockets reach the hypervisor from any network namespace), memory that no limit counts, and large
+kernel surfaces.
 """
 
 import ctypes
@@ -17,15 +19,18 @@ CLONE_NEW_ANYTHING = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000
 PERMITTED_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6: they end in an empty network namespace
 TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
-REFUSED = """
+REFUSED = tuple(
+    """
     acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module fanotify_init
-    finit_module fsconfig fsmount fsopen fspick init_module io_uring_enter io_uring_register io_uring_setup ioperm
-    iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie mbind memfd_create memfd_secret migrate_pages mount
-    mount_setattr move_mount move_pages msgget msgsnd name_to_handle_at nfsservctl open_by_handle_at open_tree
-    perf_event_open personality pidfd_getfd pivot_root process_madvise process_vm_readv process_vm_writev ptrace
-    quotactl quotactl_fd reboot request_key semget set_mempolicy sethostname setdomainname setns settimeofday shmat
-    shmget swapoff swapon syslog umount2 unshare uselib userfaultfd vhangup vmsplice
-""".split()
+    finit_module fsconfig fsmount fsopen fspick init_module io_uring_enter io_uring_register
+    io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie mbind memfd_create
+    memfd_secret migrate_pages mount mount_setattr move_mount move_pages msgget msgsnd name_to_handle_at
+    nfsservctl open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root
+    process_madvise process_vm_readv process_vm_writev ptrace quotactl quotactl_fd reboot request_key
+    semget set_mempolicy sethostname setdomainname setns settimeofday shmat shmget swapoff swapon syslog
+    umount2 unshare uselib userfaultfd vhangup vmsplice
+    """.split()  # noqa: SIM905
+)
 
 
 @functools.cache
@@ -38,7 +43,9 @@ def everything() -> bytes:
     rules = _Rules()
     for name in REFUSED:
         rules.add(errno.EPERM, name)
-    rules.add(errno.ENOSYS, "clone3")  # its flags lie in memory, where a filter cannot look; libc then uses clone
+    rules.add(
+        errno.ENOSYS, "clone3"
+    )  # its flags lie in memory, where a filter cannot look; libc then uses clone
     for flag in CLONE_NEW_ANYTHING:
         rules.add(errno.EPERM, "clone", _Test(0, MASKED_EQ, flag, flag))
     for request in TERMINAL_INJECTION:

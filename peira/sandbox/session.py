@@ -1,6 +1,7 @@
 """The host's side of one open sandbox: requests out, replies in, the clock that counts, and the kill."""
 
 import base64
+import contextlib
 import json
 import os
 import secrets
@@ -44,7 +45,9 @@ class Reply:
 class Guest:
     """A started sandbox process and its two pipes; `ready` once it has said so."""
 
-    def __init__(self, argv: Sequence[str], *, pass_fds: Sequence[int] = (), cleanup: Callable[[], None]) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, pass_fds: Sequence[int] = (), cleanup: Callable[[], None]
+    ) -> None:
         self._cleanup = cleanup
         self.closed = False
         self.process = subprocess.Popen(
@@ -121,10 +124,8 @@ class Guest:
         if self.closed:
             return
         self.closed = True
-        try:
+        with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except OSError:
-            pass
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -152,8 +153,12 @@ class Session:
             SandboxError: the path leaves the working directory, or the file does not fit.
         """
         if path.startswith("/") or ".." in Path(path).parts:
-            raise SandboxError(f"sandbox: write: path = {path!r}: expected a path inside the working directory")
-        reply = self._ask({"verb": "write", "path": path, "data": base64.b64encode(data).decode()}, self.limits)
+            raise SandboxError(
+                f"sandbox: write: path = {path!r}: expected a path inside the working directory"
+            )
+        reply = self._ask(
+            {"verb": "write", "path": path, "data": base64.b64encode(data).decode()}, self.limits
+        )
         if isinstance(reply, Execution):
             raise SandboxError(f"sandbox: write: {path}: the sandbox is gone ({reply.outcome.value})")
 
@@ -175,7 +180,9 @@ class Session:
         reply = self._ask(request, limits)
         return reply if isinstance(reply, Execution) else _execution(reply)
 
-    def load(self, source: str, *, name: str = "solution", limits: Limits | None = None) -> Execution | tuple[str, ...]:
+    def load(
+        self, source: str, *, name: str = "solution", limits: Limits | None = None
+    ) -> Execution | tuple[str, ...]:
         """Execute Python source as a module that stays loaded; its public names, or how it ended instead."""
         limits = limits or self.limits
         self._nonce = ""

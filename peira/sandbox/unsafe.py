@@ -17,8 +17,8 @@ from peira.sandbox.session import FRAME_BYTES, Guest, Session, run_once
 class UnsafeProcessSandbox:
     """The same interface with nothing between the program and this user's files, processes and network.
 
-    Limits on time, memory, file and output size hold; expected values and comparison are still elsewhere. A program
-    that means harm can do all the harm this user can do, and can outlive its run.
+    Limits on time, memory, file and output size hold; expected values and comparison are still elsewhere. A
+    program that means harm can do all the harm this user can do, and can outlive its run.
     """
 
     limits: Limits = field(default_factory=Limits)
