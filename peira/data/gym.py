@@ -33,9 +33,9 @@ _OURS = ("seed", "size")
 class GymSource:
     """Tasks of one family, generated from the source's seed, size and options.
 
-    `Task.answer` is the family's own reference answer. `Task.info` keeps what its scorer needs: `entry`, the
-    library's record as it was generated (question, answer, metadata), and `family`, `index` and `generator`
-    (the options, seed and size included), which say how it was made.
+    `Task.answer` is the family's own reference answer. `Task.info` keeps what its scorer needs, `question`
+    and `metadata` as the library made them, and how they were made: `index` and `generator` (the family's
+    options, seed and size included).
     """
 
     name: str
@@ -60,7 +60,12 @@ class GymSource:
                 prompt=style.render(entry["question"], {**entry["metadata"], **entry}, place),
                 answer=entry["answer"],
                 verifier=self.config.verifier,
-                info={"family": self.family, "index": index, "generator": generator, "entry": entry},
+                info={
+                    "question": entry["question"],
+                    "metadata": entry["metadata"],
+                    "index": index,
+                    "generator": generator,
+                },
                 source=self.name,
             )
             tasks.append(named(task, entry["question"]))

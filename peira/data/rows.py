@@ -118,6 +118,7 @@ _EXAMPLE = '{"prompt": "1 + 1 = ?", "answer": "2"}'
 
 
 def _parsed(place: str, data: bytes) -> Any:
+    data = data.rstrip()
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -130,10 +131,10 @@ def _parsed(place: str, data: bytes) -> Any:
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        at = text[max(error.pos - 1, 0) :]
+        line = f", line {error.lineno}" if "\n" in text else ""
         raise DataError(
-            f"{place}, column {error.colno}: {error.msg} at {shown(at.rstrip())}: expected JSON such as "
-            f"{_EXAMPLE}; correct the line or delete it"
+            f"{place}{line}, column {error.colno}: {error.msg} at {shown(text[error.pos :])}: "
+            f"expected JSON such as {_EXAMPLE}; correct the line or delete it"
         ) from error
     except UnicodeEncodeError as error:
         raise DataError(
