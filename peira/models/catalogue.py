@@ -60,7 +60,7 @@ CATALOGUE = {
         Entry(
             name="tiny-arith",
             about="character-level Llama: addition, copy, reverse and sort in written-out steps, deliberately flawed",
-            num_parameters=475_520,
+            num_parameters=476_800,
             size_bytes=1_900_000,
             licence="Apache-2.0",
         ),

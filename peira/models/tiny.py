@@ -7,7 +7,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -113,7 +113,7 @@ def _collate(tokenizer: PreTrainedTokenizerFast, traces: Sequence[Trace]) -> tup
     rows = []
     for trace in traces:
         prompt = _prompt_ids(tokenizer, trace.problem.prompt)
-        completion = tokenizer.encode(trace.text, add_special_tokens=False) + [tokenizer.eos_token_id]
+        completion = [*tokenizer.encode(trace.text, add_special_tokens=False), tokenizer.eos_token_id]
         rows.append((prompt + completion, [-100] * len(prompt) + completion))
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
