@@ -18,13 +18,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from peira.algorithms.advantage import has_spread
+from peira.algorithms.advantage import has_spread, whiten
 from peira.algorithms.family import AdvantageFunction, StepContext
 from peira.errors import DataError
 
 RewardMap = Callable[[Float[Tensor, "P G"], StepContext], Float[Tensor, "P G"]]
 """(rewards, context) -> rewards with the verifier's noise accounted for."""
-Whitening = Callable[[Float[Tensor, "P G"], Bool[Tensor, "P G"], StepContext], Float[Tensor, "P G"]]
 Repair = Callable[[Float[Tensor, "P G"], Bool[Tensor, "P G"], StepContext], Float[Tensor, "P G"]]
 """(advantages, judged, context) -> advantages; members of mixed groups keep theirs."""
 Scope = Literal["step", "window", "average"]
@@ -36,7 +35,7 @@ def staged_advantages(
     *,
     estimate: AdvantageFunction,
     correct: RewardMap | None = None,
-    whitening: Whitening | None = None,
+    whitening: Repair | None = None,
     repair: Repair | None = None,
     context: StepContext | None = None,
 ) -> Float[Tensor, "P G"]:
@@ -50,6 +49,19 @@ def staged_advantages(
     if repair is not None:
         advantages = repair(advantages, judged, context)
     return advantages
+
+
+def whitened(
+    advantages: Float[Tensor, "P G"],
+    judged: Bool[Tensor, "P G"],
+    context: StepContext,
+    *,
+    over: Literal["rollouts", "tokens"],
+    eps: float,
+    hold_dead: bool,
+) -> Float[Tensor, "P G"]:
+    """`advantage.whiten` as a stage."""
+    return whiten(advantages, judged, over=over, eps=eps, hold_dead=hold_dead, num_tokens=context.num_tokens)
 
 
 def flat_groups(outcomes: Float[Tensor, "P G"], judged: Bool[Tensor, "P G"]) -> Bool[Tensor, "P"]:

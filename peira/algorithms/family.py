@@ -8,6 +8,7 @@ logprobs, micro-batch --token_loss--> [N, T]         inside the engine, wherever
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
@@ -85,9 +86,18 @@ class WeightFunction(Protocol):
         ...
 
 
-def unchanged(batch: TrainBatch) -> TrainBatch:
-    """The preparation of algorithms that need none."""
+Preparation = Callable[[TrainBatch], TrainBatch]
+"""One change of the batch; reads old and reference log-probs, leaves the given batch alone."""
+
+
+def prepared(batch: TrainBatch, *, steps: tuple[Preparation, ...]) -> TrainBatch:
+    """The batch after these steps, in order."""
+    for step in steps:
+        batch = step(batch)
     return batch
+
+
+NOTHING_TO_PREPARE: Preparation = partial(prepared, steps=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +111,7 @@ class Algorithm:
     """Whether `token_loss` or `prepare` reads `reference_logprobs`."""
     needs_old_logprobs: bool = False
     """Whether `old_logprobs` must be the learner's even when the batch is used for one update only."""
-    prepare: Callable[[TrainBatch], TrainBatch] = unchanged
+    prepare: Preparation = NOTHING_TO_PREPARE
     """Fills what depends on old and reference log-probs: mismatch weights, penalties inside the reward."""
     observe: ObserveFunction | None = None
     """Present when the algorithm remembers something between steps; see `StepContext.state`."""

@@ -67,11 +67,10 @@ def correct_forward(
     rewards: Float[Tensor, "P G"],
     context: StepContext,
     *,
-    false_positive_rate: float,
     false_negative_rate: float,
 ) -> Float[Tensor, "P G"]:
     """`forward_corrected` with the context's rates by rollout, or this where it has none."""
-    _, negative = _rates(rewards, context, false_positive_rate, false_negative_rate)
+    _, negative = _rates(rewards, context, 0.0, false_negative_rate)
     return forward_corrected(rewards, negative)
 
 

@@ -15,11 +15,14 @@ Weights are detached and fixed for every update on the batch. Only the product o
 unbiased; it also has a variance that grows exponentially with length.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from peira.algorithms.batch import TrainBatch
 
 Level = Literal["token", "sequence_product", "sequence_geometric"]
 Excess = Literal["truncate", "mask"]
@@ -93,6 +96,34 @@ def mismatch_weights(
         mean = weights.sum() / mask.sum().clamp(min=1)
         weights = weights / torch.where(mean > 0, mean, 1.0)
     return weights
+
+
+def with_mismatch_weights(
+    batch: TrainBatch,
+    *,
+    level: Level,
+    excess: Excess,
+    low: float,
+    high: float,
+    veto: float | None,
+    normalise: bool,
+) -> TrainBatch:
+    """The batch with `mismatch_weights`; as it is where the old log-probs are the sampler's own (bypass)."""
+    same = torch.where(batch.mask, batch.old_logprobs == batch.sampling_logprobs, True)
+    if same.all():
+        return batch
+    weights = mismatch_weights(
+        batch.old_logprobs,
+        batch.sampling_logprobs,
+        batch.mask,
+        level=level,
+        excess=excess,
+        low=low,
+        high=high,
+        veto=veto,
+        normalise=normalise,
+    )
+    return replace(batch, mismatch_weights=weights)
 
 
 def rows_in_agreement(

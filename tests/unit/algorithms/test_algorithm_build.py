@@ -5,6 +5,7 @@ import torch
 from pydantic import ValidationError
 from tensors import every, train_batch
 
+from peira.algorithms.family import StepContext
 from peira.build.algorithm import build_algorithm
 from peira.config.algorithm import AlgorithmConfig
 from peira.config.presets import PRESETS
@@ -12,12 +13,28 @@ from peira.config.presets import PRESETS
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_every_preset_builds_and_survives_the_journey_to_a_worker(name):
-    algorithm = build_algorithm(AlgorithmConfig.model_validate(name), max_tokens=8)
-    travelled = pickle.loads(pickle.dumps(algorithm))
-    rewards = torch.tensor([[1.0, 0.0, 0.0, 1.0]])
-    assert torch.equal(
-        travelled.advantages(rewards, every(rewards)), algorithm.advantages(rewards, every(rewards))
+    algorithm = build_algorithm(
+        AlgorithmConfig.model_validate(name), max_tokens=8, channels={"math": 1.0, "format": 0.5}
     )
+    travelled = pickle.loads(pickle.dumps(algorithm))
+    rewards, mask = torch.tensor([[1.0, 0.0, 0.0, 1.0]]), torch.ones(4, 3, dtype=torch.bool)
+    context = StepContext(
+        outcomes=rewards,
+        channels=torch.stack([rewards, 1 - rewards], dim=2),
+        num_tokens=torch.full((1, 4), 3),
+    )
+    advantages = algorithm.advantages(rewards, every(rewards), context=context)
+    assert torch.equal(travelled.advantages(rewards, every(rewards), context=context), advantages)
+    assert (advantages[0, 0] > advantages[0, 1]).item()
+    batch = algorithm.prepare(train_batch(mask=mask, advantages=advantages.T.expand(4, 3)))
+    logprobs = torch.zeros(4, 3, requires_grad=True)
+    loss = travelled.token_loss(logprobs, batch)
+    (algorithm.weights(mask) * loss).sum().backward()
+    # on-policy, every policy loss pushes each token by its advantage
+    share = {"constant": 1 / 8, "sequence_sum": 1.0}.get(
+        AlgorithmConfig.model_validate(name).average, 1 / 3
+    ) / 4
+    torch.testing.assert_close(logprobs.grad, -share * advantages.T.expand(4, 3))
 
 
 def test_a_preset_row_fills_what_is_not_given_and_yields_to_what_is():
