@@ -331,6 +331,9 @@ def _loss_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
 
 def _kl_contradictions(kl: KLConfig) -> Iterator[tuple[str, str]]:
     if kl.coefficient == 0:
+        for name in ("place", "level", "off_policy", "max_log_ratio", "allow_biased"):
+            if getattr(kl, name) != KLConfig.model_fields[name].default:
+                yield f"kl.{name}", "expected nothing where the penalty is off; set kl.coefficient"
         return
     if kl.place == "loss" and kl.level != KLConfig.model_fields["level"].default:
         yield "kl.level", "expected nothing in the loss, where the penalty acts token by token; leave it out"

@@ -133,7 +133,8 @@ def _algorithm(run: "RunConfig") -> Iterator[Problem]:
             "expected no penalty without a buffer; set algorithm.overlong_buffer_tokens or leave it out",
         )
     kl = algorithm.kl
-    if kl.coefficient > 0 and kl.estimator == "k1" and kl.place == "loss":
+    void = kl.estimator == "k1" and kl.place == "loss" and not (kl.off_policy or kl.allow_biased)
+    if kl.coefficient > 0 and void:
         yield (
             "algorithm.kl.estimator",
             "k1",
