@@ -3,17 +3,20 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from peira.config.engine import LocalEngineConfig
 from peira.config.model import ModelConfig
+from peira.config.run import RunConfig
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
+    from peira.models.memory import MemoryEstimate
     from peira.models.tokenizer import HFTokenizer
 
 
 def build_folder(model: ModelConfig) -> Path:
-    """The ordinary folder behind the name, converted or downloaded if need be; loads no torch where it exists."""
+    """The ordinary folder behind the name, converted or downloaded if need be."""
     from peira.models.catalogue import resolve
 
     return resolve(model.name, revision=model.revision, trust_remote_code=model.trust_remote_code)
@@ -52,3 +55,32 @@ def build_model(
     )
     check_fit(loaded.config, tokenizer)
     return loaded, tokenizer, folder
+
+
+def build_memory_estimate(run: RunConfig, folder: Path, *, prompt_tokens: int) -> "MemoryEstimate | None":
+    """Peak memory of this run by phase, from `config.json` alone; None for engines that hold no model.
+
+    Args:
+        run: The run's settings.
+        folder: Of the model; weights need not be there.
+        prompt_tokens: Of the longest prompt.
+    """
+    from peira.models.hf import load_config, resolve_device, resolve_dtype
+    from peira.models.memory import Workload, estimate_memory
+
+    if not isinstance(run.engine, LocalEngineConfig):
+        return None
+    device = resolve_device(run.engine.device)
+    workload = Workload(
+        num_rollouts=run.prompts_per_step * run.group_size,
+        group_size=run.group_size,
+        max_rows=run.engine.max_rows,
+        prompt_tokens=prompt_tokens,
+        max_tokens=run.sampling.max_tokens,
+        micro_batch_tokens=run.micro_batch_tokens,
+        gradient_checkpointing=run.engine.gradient_checkpointing,
+        shares_prompts=run.engine.share_prompts,
+        num_references=1 if run.algorithm.kl.coefficient > 0 else 0,
+    )
+    config = load_config(folder, trust_remote_code=run.model.trust_remote_code)
+    return estimate_memory(config, workload, dtype=resolve_dtype(run.model.dtype, device), device=device)

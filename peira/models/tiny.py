@@ -59,26 +59,36 @@ class Training:
         return self.lr * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def character_tokenizer(max_length: int = 512) -> PreTrainedTokenizerFast:
-    """One token per byte and a handful of special ones: nothing is ever unknown, every text comes back whole.
+def character_tokenizer(
+    max_length: int = 512,
+    *,
+    special_tokens: tuple[str, ...] = SPECIAL_TOKENS,
+    bos_token: str | None = "<|bos|>",
+    eos_token: str = "<|end|>",
+    pad_token: str = "<|pad|>",
+    chat_template: str = CHAT_TEMPLATE,
+) -> PreTrainedTokenizerFast:
+    """One token per byte behind a few special ones: nothing is ever unknown, every text comes back whole.
 
-    Plain text gets a `<|bos|>` in front, as many real tokenizers do; the chat template brings its own.
+    Plain text gets the `bos_token` in front, where there is one, as many real tokenizers do; a chat template
+    brings its own.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate((*SPECIAL_TOKENS, *alphabet))}
+    vocabulary = {token: index for index, token in enumerate((*special_tokens, *alphabet))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<|bos|> $A", special_tokens=[("<|bos|>", vocabulary["<|bos|>"])]
-    )
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    if bos_token is not None:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos_token} $A", special_tokens=[(bos_token, vocabulary[bos_token])]
+        )
+    tokenizer.add_special_tokens(list(special_tokens))
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token="<|bos|>",
-        eos_token="<|end|>",
-        pad_token="<|pad|>",
-        chat_template=CHAT_TEMPLATE,
+        bos_token=bos_token,
+        eos_token=eos_token,
+        pad_token=pad_token,
+        chat_template=chat_template,
         model_max_length=max_length,
         clean_up_tokenization_spaces=False,
     )
