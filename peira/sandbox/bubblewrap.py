@@ -95,16 +95,16 @@ class BubblewrapSandbox:
                 argv += ["--symlink", os.readlink(folder), folder]
             elif os.path.isdir(folder):
                 argv += ["--ro-bind", folder, folder]
+        size = str(self.tmp_bytes)
+        argv += ["--ro-bind", guest.__file__, "/guest.py", "--proc", "/proc", "--dev", "/dev"]
+        for folder in (WORK, "/tmp", "/dev/shm"):
+            argv += ["--size", size, "--perms", "1777", "--tmpfs", folder]
         prefix = str(Path(self.python).resolve().parents[1])
         shown = [path for path in (prefix, *self.readable) if not _below(path, "/usr")]
         for path in ("/etc/ld.so.cache", "/etc/alternatives", *shown):
             for parent in reversed(Path(path).parents[:-1]):
                 argv += ["--perms", "0755", "--dir", str(parent)]
             argv += ["--ro-bind-try", path, path]
-        size = str(self.tmp_bytes)
-        argv += ["--ro-bind", guest.__file__, "/guest.py", "--proc", "/proc", "--dev", "/dev"]
-        for folder in (WORK, "/tmp", "/dev/shm"):
-            argv += ["--size", size, "--perms", "1777", "--tmpfs", folder]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"]
         variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "LANG": "C.UTF-8", "TZ": "UTC"}
         threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -51,8 +51,11 @@ def exception_class(lineage: list[str]) -> type[BaseException]:
 
 def rebuilt(lineage: list[str], message: str) -> BaseException:
     """An exception of the program, to be raised here."""
+    kind = exception_class(lineage)
+    if issubclass(kind, ProgramEnded):
+        return ProgramEnded("fail")  # SystemExit and its like: it left instead of answering
     try:
-        return exception_class(lineage)(message)
+        return kind(message)
     except TypeError:  # UnicodeDecodeError and its like want more arguments; all of them are ValueErrors
         return ValueError(message)
 
