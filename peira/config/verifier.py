@@ -4,23 +4,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from peira.config.channel import ChannelConfig
 from peira.config.section import KIND, Section
+from peira.config.verifier_code import CodeConfig
 
 
-class _Channel(Section):
-    """What every verifier has in common."""
-
-    name: str = ""
-    """Of the channel in metrics and reports; the kind when empty."""
-    weight: float = 1.0
-    """Its share of the reward: reward = sum of weight * score. 0 logs it without training on it (shadow)."""
-    always: bool = False
-    """Judge every task, also those that name another verifier."""
-    timeout_s: float | None = Field(default=None, gt=0)
-    """Wall-clock seconds for one attempt, instead of `judging.timeout_s`."""
-
-
-class MathConfig(_Channel):
+class MathConfig(ChannelConfig):
     """Mathematical equality by math-verify, behind a killable worker."""
 
     kind: Literal["math"] = "math"
@@ -29,7 +18,7 @@ class MathConfig(_Channel):
     `<answer>` element; whole: the whole text is the answer."""
 
 
-class NumericConfig(_Channel):
+class NumericConfig(ChannelConfig):
     """One number, compared exactly or within a tolerance."""
 
     kind: Literal["numeric"] = "numeric"
@@ -39,7 +28,7 @@ class NumericConfig(_Channel):
     """Accept |answer - reference| up to this share of |reference|; 0 for equality."""
 
 
-class ExactConfig(_Channel):
+class ExactConfig(ChannelConfig):
     """The same text."""
 
     kind: Literal["exact"] = "exact"
@@ -49,7 +38,7 @@ class ExactConfig(_Channel):
     """White space at both ends does not count."""
 
 
-class ChoiceConfig(_Channel):
+class ChoiceConfig(ChannelConfig):
     """One letter among several."""
 
     kind: Literal["choice"] = "choice"
@@ -57,7 +46,7 @@ class ChoiceConfig(_Channel):
     """The letters there are."""
 
 
-class FormatConfig(_Channel):
+class FormatConfig(ChannelConfig):
     """The shape of a completion, whatever it says."""
 
     kind: Literal["format"] = "format"
@@ -65,7 +54,7 @@ class FormatConfig(_Channel):
     """A regular expression that the whole completion must match; dot matches newlines."""
 
 
-class ReasoningGymVerifierConfig(_Channel):
+class ReasoningGymVerifierConfig(ChannelConfig):
     """The scorer of the reasoning-gym family that made the task."""
 
     kind: Literal["reasoning_gym"] = "reasoning_gym"
@@ -76,7 +65,7 @@ class ReasoningGymVerifierConfig(_Channel):
     """Keep the partial credit that many families give; False: full score or nothing."""
 
 
-class FunctionConfig(_Channel):
+class FunctionConfig(ChannelConfig):
     """Anyone's Python function."""
 
     shorthand: ClassVar[str | None] = "ref"
@@ -99,7 +88,8 @@ VerifierConfig = Annotated[
     | ChoiceConfig
     | FormatConfig
     | ReasoningGymVerifierConfig
-    | FunctionConfig,
+    | FunctionConfig
+    | CodeConfig,
     *KIND,
 ]
 

@@ -1,0 +1,259 @@
+"""A configuration becomes everything a run needs: cheap things first, weights last.
+
+RunConfig --prepare--> Prepared (tasks, tokenizer, verifiers, algorithm) --open_parts--> Parts (engines too)
+                           |                                                    |
+                           '-- plan, pre-flight                                 '-- train, evaluate, doctor
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+
+from peira.algorithms.family import Algorithm
+from peira.build.algorithm import build_algorithm
+from peira.build.data import TaskSets, build_tasks, limit_prompts
+from peira.build.engine import build_engine, build_reference
+from peira.build.model import build_folder, build_tokenizer
+from peira.build.verifier import build_verifiers
+from peira.config.run import RunConfig
+from peira.config.show import as_yaml
+from peira.errors import ConfigError, ExitCode, PeiraError, RunError
+from peira.models.hf import load_config, resolve_device, resolve_dtype
+from peira.models.tokenizer import HFTokenizer
+from peira.runs.layout import RunFolder
+from peira.runs.reader import RunReader
+from peira.runs.writer import RunWriter
+from peira.trainer.checkpoint import latest_checkpoint
+from peira.trainer.loop import Interrupt, Observer, Run, Summary, train
+from peira.trainer.sinks import open_sinks, require_extras
+from peira.trainer.state import trace_fingerprint
+from peira.trainer.step import Parts
+from peira.verifiers.channels import VerifierSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All of a run but its weights. A context manager: it ends the verifiers' processes."""
+
+    config: RunConfig
+    model_folder: Path
+    tokenizer: HFTokenizer
+    context_tokens: int | None
+    """Positions the model was built for; None when its configuration names no limit."""
+    sets: TaskSets
+    verifiers: VerifierSet
+    algorithm: Algorithm
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def run_folder(self) -> Path:
+        """Where this run is written."""
+        return run_folder(self.config)
+
+    @asynccontextmanager
+    async def open_parts(self, *, training: bool = True) -> AsyncIterator[Parts]:
+        """Load the weights; the engines are closed at the end.
+
+        Args:
+            training: False leaves the reference out, which only a loss needs.
+        """
+        engine = build_engine(self.config, self.model_folder, self.tokenizer)
+        reference = None
+        try:
+            if training and self.algorithm.needs_reference:
+                reference = build_reference(self.config, self.model_folder, self.tokenizer)
+            yield Parts(
+                engine=engine,
+                reference=reference,
+                tokenizer=self.tokenizer,
+                tasks=self.sets.train,
+                held_out=self.sets.held_out,
+                judge=self.verifiers.judge,
+                combine=self.verifiers.combine,
+                channels=tuple(channel.name for channel in self.verifiers.channels),
+                algorithm=self.algorithm,
+            )
+        finally:
+            await engine.close()
+            if reference is not None:
+                await reference.close()
+
+    def close(self) -> None:
+        """End the verifiers' processes."""
+        self.verifiers.close()
+
+    def __enter__(self) -> "Prepared":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def run_folder(config: RunConfig) -> Path:
+    """Where a run with this configuration is written."""
+    return Path(config.runs_dir) / config.name
+
+
+def check_folder(config: RunConfig, *, resume: bool) -> None:
+    """Refuse, before anything is loaded, a folder that holds another run; `RunWriter` decides in the end.
+
+    Raises:
+        RunError: a run is there and `resume` was not asked for.
+    """
+    folder = run_folder(config)
+    if RunFolder(folder).is_run and not resume:
+        raise RunError(
+            f"run folder: {folder}: expected no run there; continue it with --resume, or choose another "
+            "name=..."
+        )
+
+
+def prepare(config: RunConfig) -> Prepared:
+    """Read the data, find the model, start the verifiers. No weights are loaded.
+
+    Raises:
+        ConfigError: a setting does not fit what it names.
+        DataError: a row is not a task, a prompt is too long, or a task names a verifier that is not there.
+        ModelError: the model or its tokenizer cannot be used.
+    """
+    require_extras(config.logging)
+    algorithm = build_algorithm(
+        config.algorithm,
+        max_tokens=config.sampling.max_tokens,
+        channels={verifier.name or verifier.kind: verifier.weight for verifier in config.verifiers},
+    )
+    sets = build_tasks(config.data, config.seed)
+    folder = build_folder(config.model)
+    tokenizer = build_tokenizer(config.model)
+    device = resolve_device(getattr(config.engine, "device", "cpu"))
+    dtype = resolve_dtype(config.model.dtype, device)
+    context = _context_tokens(load_config(folder, trust_remote_code=config.model.trust_remote_code))
+    sets = limit_prompts(
+        sets,
+        lambda task: len(tokenizer.render(task.prompt)),
+        max_tokens=_prompt_budget(config, context),
+        long_prompts=config.data.long_prompts,
+    )
+    verifiers = build_verifiers(config.verifiers, config.judging)
+    try:
+        verifiers.check((*sets.train.tasks, *sets.held_out))
+    except PeiraError:
+        verifiers.close()
+        raise
+    return Prepared(
+        config=config,
+        model_folder=folder,
+        tokenizer=tokenizer,
+        context_tokens=context,
+        sets=sets,
+        verifiers=verifiers,
+        algorithm=algorithm,
+        device=device,
+        dtype=dtype,
+    )
+
+
+async def run_training(prepared: Prepared, observer: Observer, *, resume: bool) -> Summary:
+    """Train until every planned step is taken, a rule stops the run, or Ctrl-C or SIGTERM asks it to save.
+
+    Raises:
+        StopRun: a stop rule fired, or the run was interrupted; everything up to the last step is saved.
+        RunError: another process writes this run, or one is there and `resume` is False.
+    """
+    config = prepared.config
+    facts: dict[str, Any] = {
+        "device": str(prepared.device),
+        "dtype": str(prepared.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+    }
+    if prepared.device.type == "cuda":
+        facts["device_name"] = torch.cuda.get_device_name(prepared.device)
+    with RunWriter.create(prepared.run_folder, as_yaml(config), resume=resume, facts=facts) as writer:
+        async with prepared.open_parts() as parts:
+            sinks = open_sinks(
+                config.logging,
+                prepared.run_folder,
+                name=config.name,
+                config=config.model_dump(mode="json"),
+                history=_history(config, writer),
+                warn=observer.on_event,
+            )
+            run = Run(config=config, parts=parts, writer=writer, sink=sinks, observer=observer)
+            code: int = ExitCode.DONE
+            try:
+                with _signals(run.interrupt):
+                    return await train(run)
+            except BaseException as error:
+                code = error.exit_code if isinstance(error, PeiraError) else 1
+                raise
+            finally:
+                sinks.close(code)
+
+
+def _history(config: RunConfig, writer: RunWriter) -> list[dict[str, float]]:
+    """Metrics up to the checkpoint that a resumed run continues from."""
+    folder = writer.folder
+    if not writer.resumed:
+        return []
+    found, _ = latest_checkpoint(folder.checkpoints_folder, fingerprint=trace_fingerprint(config))
+    last = found.state.step if found is not None else 0
+    return [record for record in RunReader(folder.path).metrics() if record["step"] <= last]
+
+
+@contextmanager
+def _signals(interrupt: Interrupt) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks the run to save and end; a second Ctrl-C ends it at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if interrupt.is_set and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        interrupt.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_blocking(prepared: Prepared, observer: Observer, *, resume: bool) -> Summary:
+    """`run_training` for callers without an event loop."""
+    return asyncio.run(run_training(prepared, observer, resume=resume))
+
+
+def _context_tokens(model: Any) -> int | None:
+    text = model.get_text_config(decoder=True)
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        value = getattr(text, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def _prompt_budget(config: RunConfig, context: int | None) -> int:
+    """The longest prompt that leaves room for a completion."""
+    room = None if context is None else context - config.sampling.max_tokens
+    if room is not None and room < 1:
+        raise ConfigError(
+            f"sampling.max_tokens = {config.sampling.max_tokens}: expected fewer than the model's context of "
+            f"{context} tokens, so that a prompt fits before them"
+        )
+    asked = config.data.max_prompt_tokens
+    if asked is not None and room is not None and asked > room:
+        raise ConfigError(
+            f"data.max_prompt_tokens = {asked}: expected at most {room}: the model's context of {context} "
+            f"tokens minus sampling.max_tokens = {config.sampling.max_tokens}"
+        )
+    limits = [limit for limit in (asked, room) if limit is not None]
+    return min(limits) if limits else 2**31
