@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import assert_never
 
+from peira.build.verifier_code import build_code_verifier
 from peira.config.verifier import (
     ChoiceConfig,
     ExactConfig,
@@ -14,10 +15,12 @@ from peira.config.verifier import (
     ReasoningGymVerifierConfig,
     VerifierConfig,
 )
+from peira.config.verifier_code import CodeConfig
 from peira.verifiers.channels import Channel, VerifierSet
 from peira.verifiers.choice import ChoiceVerifier
 from peira.verifiers.exact import ExactVerifier
 from peira.verifiers.format import FormatVerifier
+from peira.verifiers.forms import Policy
 from peira.verifiers.function import FunctionVerifier
 from peira.verifiers.gym import ReasoningGymVerifier
 from peira.verifiers.mathematics import MathVerifier
@@ -33,7 +36,7 @@ def build_verifier(config: VerifierConfig) -> Verifier:
     """
     match config:
         case MathConfig():
-            return MathVerifier(extract=config.extract)
+            return _math(config)
         case NumericConfig():
             return NumericVerifier(extract=config.extract, relative_tolerance=config.relative_tolerance)
         case ExactConfig():
@@ -48,8 +51,26 @@ def build_verifier(config: VerifierConfig) -> Verifier:
             return FunctionVerifier(
                 ref=config.ref, options=config.options, form=config.form, range=config.range
             )
+        case CodeConfig():
+            return build_code_verifier(config)
         case _:
             assert_never(config)
+
+
+def _math(config: MathConfig) -> MathVerifier:
+    policy = Policy(
+        log_base=config.log_base,
+        percent=config.percent,
+        significant_digits=config.significant_digits,
+        missing_unit=config.missing_unit,
+        unknown_unit=config.unknown_unit,
+        convert_units=config.convert_units,
+        approximate_tail=config.approximate_tail,
+        text_case=config.text_case,
+    )
+    return MathVerifier(
+        extract=config.extract, policy=policy, max_boxes=config.max_boxes, math_verify=config.math_verify
+    )
 
 
 def build_verifiers(configs: Sequence[VerifierConfig], judging: JudgingConfig) -> VerifierSet:

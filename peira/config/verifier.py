@@ -16,6 +16,26 @@ class MathConfig(ChannelConfig):
     extract: Literal["boxed", "final", "tag", "whole"] = "boxed"
     """boxed: the last \\boxed{}; final: that, else the last "answer is ..." or "#### ..." line; tag: the last
     `<answer>` element; whole: the whole text is the answer."""
+    max_boxes: int | None = Field(default=None, ge=1)
+    """More different boxed answers than this are no answer; None only counts them."""
+    log_base: Literal["e", "10"] = "e"
+    """What a bare \\log means."""
+    percent: Literal["exact", "bare"] = "exact"
+    """exact: 28 is not 28%; bare: they are the same answer."""
+    significant_digits: int | None = Field(default=None, ge=1)
+    """Accept a decimal that rounds the reference correctly to at least so many digits; None: exact only."""
+    missing_unit: Literal["accept", "reject"] = "accept"
+    """The reference has a unit and the answer has none."""
+    unknown_unit: Literal["accept", "reject"] = "reject"
+    """The answer has a unit that is in no table (12 apples) and the reference has none."""
+    convert_units: bool = True
+    """100 cm is 1 m."""
+    approximate_tail: Literal["reject", "ignore"] = "reject"
+    """What follows an "approximately equal" sign: a reason to reject, or not read."""
+    text_case: Literal["ignore", "exact"] = "ignore"
+    """Of words; symbols always keep their case."""
+    math_verify: bool = True
+    """Ask math-verify when the reference is outside of our own grammar (integrals, sums, limits)."""
 
 
 class NumericConfig(ChannelConfig):
