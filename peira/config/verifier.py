@@ -10,7 +10,7 @@ from peira.config.verifier_code import CodeConfig
 
 
 class MathConfig(ChannelConfig):
-    """Mathematical equality by math-verify, behind a killable worker."""
+    """Mathematical equality in normal form; math-verify for references that have none."""
 
     kind: Literal["math"] = "math"
     extract: Literal["boxed", "final", "tag", "whole"] = "boxed"

@@ -1,13 +1,13 @@
 """How reward functions are called: our own form, and those of TRL, verl, OpenRLHF and verifiers.
 
-| form | recognised by | called with | returns |
-|---|---|---|---|
-| native | anything else | the names of `NAMES`, columns and options it asks for | a number, True, False, None, dict, Verdict |
-| native_batch | `answers`, `infos` or `completions` without `**kwargs` | the same names in the plural, lists | a list |
-| trl | `completions` with `**kwargs` or `prompts` | `prompts`, `completions`, columns, as lists | a list |
-| verl | `solution_str`, `ground_truth` | these with `data_source`, `extra_info` | a number, or a dict with "score" |
-| openrlhf | `queries`, `labels` | these with `prompts`, lists of text | a dict with "rewards", or a list |
-| verifiers | `parser`, or a completion annotated as messages | the native names, completions as messages | a number |
+native          anything else: called with the names of `NAMES`, columns and options that it asks for; returns
+                a number, True, False, None, a dict with "score", or a Verdict
+native_batch    `answers`, `infos` or `completions` without `**kwargs`: the same names in the plural, as lists
+trl             `completions` with `**kwargs` or `prompts`: these and the columns as lists; returns a list
+verl            `solution_str` and `ground_truth`: these with `data_source`, `extra_info`; returns a number
+                or a dict with "score"
+openrlhf        `queries` and `labels`: these with `prompts`, lists of text; returns a dict with "rewards"
+verifiers       `parser`, or a completion annotated as messages: the native names, the completion as messages
 """
 
 import inspect
@@ -172,7 +172,7 @@ def arguments_for(
     missing = [name for name in form.required if name not in available]
     if missing:
         raise ConfigError(
-            f"the function asks for {missing[0]!r}: expected one of {', '.join(sorted(map(str, available)))}; "
+            f"the function asks for {missing[0]!r}: there is only {', '.join(sorted(map(str, available)))}; "
             "a column of the data, or an option of the verifier, of that name reaches it too"
         )
     if form.open_ended:

@@ -1,7 +1,7 @@
 r"""Where in a completion the answer stands.
 
-One committed answer per completion: what comes earlier never changes what is read, so that spraying candidates
-cannot raise the hit rate.
+One committed answer per completion: what comes earlier never changes what is read, so that spraying
+candidates cannot raise the hit rate.
 """
 
 import re

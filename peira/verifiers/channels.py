@@ -28,7 +28,7 @@ class Channel:
 class VerifierSet:
     """Judges attempts on every channel that applies to their task, in a pool of worker processes.
 
-    A task that names a verifier is judged by that channel and by those marked `always`; any other task by all.
+    A task that names a verifier is judged by that channel and by those marked `always`; any other by all.
     Use it as a context manager, or call `close`.
     """
 
@@ -64,7 +64,8 @@ class VerifierSet:
             nearest = get_close_matches(task.verifier, self.weights, n=1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise DataError(
-                f"task {task.id!r}: verifier = {task.verifier!r}: expected one of {sorted(self.weights)}{hint}"
+                f"task {task.id!r}: verifier = {task.verifier!r}: expected one of "
+                f"{sorted(self.weights)}{hint}"
             )
         return [channel for channel in self.channels if channel.always or channel.name == task.verifier]
 
@@ -120,8 +121,9 @@ def _joined(
 def combine(verdicts: Mapping[str, Verdict], weights: Mapping[str, float]) -> float | None:
     """sum of weight * score over the channels that judged; None when there is no reward.
 
-    There is none when a channel with a weight was not judged (dropping it would change what the reward means),
-    or when no channel with a weight looked at the attempt. Channels of weight 0 count for nothing, judged or not.
+    There is none when a channel with a weight was not judged (dropping it would change what the reward
+    means), or when no channel with a weight looked at the attempt. Channels of weight 0 count for nothing,
+    judged or not.
 
     Example:
         >>> combine({"math": Verdict(score=1.0), "format": Verdict(score=0.5)}, {"math": 1.0, "format": 0.2})

@@ -20,7 +20,8 @@ class ChoiceVerifier:
 
     Example:
         >>> task = Task(id="q", prompt="?", answer="B")
-        >>> [ChoiceVerifier().verify(task, Attempt(text=t)).score for t in ("The answer is (B).", "A, B, C, D")]
+        >>> said = Attempt(text="The answer is (B)."), Attempt(text="A, B, C, D")
+        >>> [ChoiceVerifier().verify(task, attempt).score for attempt in said]
         [1.0, 0.0]
     """
 
@@ -48,7 +49,7 @@ class ChoiceVerifier:
         return Verdict(score=float(given == expected), detail=f"read {given}, expected {expected}")
 
     def _option(self, text: str) -> str | None:
-        r"""B, (b), B., **B**, \text{B} and "B) because ..." are the option B; "A or B" and "Because" are none."""
+        r"""B, (b), B., **B**, \text{B} and "B) because ..." are B; "A or B" and "Because" are none."""
         text = _DRESS.sub(r"\1", plain_digits(text)[:2000]).replace("$", " ").replace("*", " ").strip()
         head = re.match(rf"\(?\s*([{re.escape(self.choices)}])\s*(?:[).:,;]|$)", text, re.IGNORECASE)
         if head is None:

@@ -1,9 +1,9 @@
 """Anyone's Python function as a verifier.
 
 The native form: a function that names what it wants, from `NAMES`, from the columns of the data, or from the
-`options` of the configuration; called once per attempt, sync or async; it returns a number, True or False, None
-to abstain, a dict with a "score", or a `Verdict`. Functions written for other trainers are recognised by their
-signature and run unchanged: see `adapters.py`.
+`options` of the configuration; called once per attempt, sync or async; it returns a number, True or False,
+None to abstain, a dict with a "score", or a `Verdict`. Functions written for other trainers are recognised by
+their signature and run unchanged: see `adapters.py`.
 """
 
 import asyncio

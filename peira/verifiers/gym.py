@@ -39,7 +39,7 @@ class ReasoningGymVerifier:
         family = metadata.get("source_dataset") if isinstance(metadata, Mapping) else None
         if not isinstance(family, str):
             raise VerifierError(
-                f"task {task.id!r}: info.metadata.source_dataset: expected the name of a reasoning-gym family; "
+                f"task {task.id!r}: info.metadata.source_dataset: expected a reasoning-gym family; "
                 "load such tasks with `data.path: reasoning_gym:NAME`"
             )
         final = strip_thinking(attempt.text)

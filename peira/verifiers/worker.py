@@ -10,8 +10,8 @@
 `next` is what follows: "go on", "yield" (the rest of the list comes back unjudged, for others to share) or
 "retire" (the same, and too much memory is held: replace this worker).
 
-What travels back is JSON, never pickle: nothing a verifier returns is executed by the parent. The parent kills
-this process, its session and its descendants, so nothing here needs to defend itself with signals.
+What travels back is JSON, never pickle: nothing a verifier returns is executed by the parent. The parent
+kills this process, its session and its descendants, so nothing here needs to defend itself with signals.
 """
 
 import json
