@@ -57,7 +57,7 @@ def _arithmetic(a: int, operator: str, b: int, result: int) -> Problem:
     return Problem(
         question=f"What is {a} {operator} {b}? Answer with just the number.",
         answer=str(result),
-        info={"operands": [a, b], "operator": operator},
+        info={"a": a, "operator": operator, "b": b},
     )
 
 

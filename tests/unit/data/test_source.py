@@ -163,7 +163,7 @@ def test_families_and_options_of_reasoning_gym_are_checked(family, options, word
 def test_synthetic_addition_is_right_distinct_and_fixed_by_its_seed():
     table = load("synthetic:addition", size=300, options={"digits": 2})
     for task in table.tasks:
-        a, b = task.info["operands"]
+        a, b = task.info["a"], task.info["b"]
         assert 10 <= min(a, b) <= max(a, b) <= 99
         assert task.prompt[-1].content == f"What is {a} + {b}? Answer with just the number."
         assert task.answer == str(a + b)
