@@ -46,7 +46,11 @@ class ReasoningGymVerifier:
         said = None if final is None else self._said(final)
         if not said:
             return unread(attempt, "no answer")
-        entry = {"question": _question(task), "answer": task.answer, "metadata": metadata}
+        entry = {
+            "question": task.info.get("question") or _question(task),
+            "answer": task.answer,
+            "metadata": metadata,
+        }
         try:
             score = float(_scorer(family)(said, entry))
         except VerifierError:
