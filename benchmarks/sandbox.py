@@ -2,8 +2,8 @@
 
     python benchmarks/sandbox.py [--threads 2] [--seconds 10]
 
-Compares one warm sandbox per verdict (what a run uses) with sandboxes started when needed, with the same programs
-without isolation, and with the floor: starting an empty Python process. Every verdict is checked.
+Compares one warm sandbox per verdict (what a run uses) with sandboxes started when needed, the same programs
+without isolation, and the floor: starting an empty Python process. Every verdict is checked.
 """
 
 import argparse
@@ -43,7 +43,11 @@ def rate(judge, threads: int, seconds: float) -> dict[str, float]:
         worker.join()
     passed = time.monotonic() - start
     cuts = statistics.quantiles(times, n=20)
-    return {"per_second": len(times) / passed, "median_ms": 1000 * statistics.median(times), "p95_ms": 1000 * cuts[18]}
+    return {
+        "per_second": len(times) / passed,
+        "median_ms": 1000 * statistics.median(times),
+        "p95_ms": 1000 * cuts[18],
+    }
 
 
 def judged(sandbox) -> None:
@@ -71,7 +75,8 @@ def main() -> None:
         judge()
         report[name] = rate(judge, args.threads, args.seconds)
         close_pools()
-        print(f"{name:24}" + "".join(f"  {key} {value:7.1f}" for key, value in report[name].items()), flush=True)
+        numbers = "".join(f"  {key} {value:7.1f}" for key, value in report[name].items())
+        print(f"{name:24}{numbers}", flush=True)
     print(json.dumps(report))
 
 

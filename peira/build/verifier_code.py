@@ -30,8 +30,8 @@ def build_code_verifier(config: CodeConfig) -> CodeVerifier:
             python_path=config.packages,
             allow_unsafe=config.allow_unsafe,
         ),
-        tests_sandbox=open_sandbox(
-            warm=config.warm,
+        pytest_sandbox=open_sandbox(
+            warm=min(config.warm, 1),
             readable=site,
             python_path=site,
             preload=("pytest",) if site else (),

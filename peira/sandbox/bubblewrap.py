@@ -86,7 +86,7 @@ class BubblewrapSandbox:
             file.write(seccomp.everything())
             file.seek(0)
             argv = [*self._bubblewrap(file.fileno()), *command]
-            return Guest(argv, pass_fds=(file.fileno(),), cleanup=lambda: None)
+            return Guest(argv, contained=True, pass_fds=(file.fileno(),))
 
     def _bubblewrap(self, filter_fd: int) -> list[str]:
         argv = [executable(), *isolation(), "--seccomp", str(filter_fd), "--hostname", "sandbox"]

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from peira.errors import SandboxError
 from peira.sandbox.bubblewrap import BubblewrapSandbox, keeps_root
@@ -96,7 +96,7 @@ def open_sandbox(
         limits=limits, warm=warm, readable=readable, python_path=python_path, preload=preload
     )
     try:
-        box.run(["{python}", "p.py"], files={"p.py": b""})
+        replace(box, warm=0).run(["{python}", "p.py"], files={"p.py": b""})
         return box
     except SandboxError as error:
         if allow_unsafe:

@@ -46,9 +46,14 @@ class Guest:
     """A started sandbox process and its two pipes; `ready` once it has said so."""
 
     def __init__(
-        self, argv: Sequence[str], *, pass_fds: Sequence[int] = (), cleanup: Callable[[], None]
+        self,
+        argv: Sequence[str],
+        *,
+        contained: bool,
+        pass_fds: Sequence[int] = (),
+        cleanup: Callable[[], None] = lambda: None,
     ) -> None:
-        self._cleanup = cleanup
+        self._contained, self._cleanup = contained, cleanup
         self.closed = False
         self.process = subprocess.Popen(
             argv,
@@ -124,13 +129,30 @@ class Guest:
         if self.closed:
             return
         self.closed = True
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
         self.process.wait()
         self._cleanup()
+
+    def _kill(self) -> None:
+        """Kill what the started process has started, then the process.
+
+        Bubblewrap's child is the first process of the namespace: killing it kills all others, and bubblewrap
+        collects it. Killing bubblewrap first would leave that to whoever adopts orphans here, if anyone.
+        """
+        pid = self.process.pid
+        with contextlib.suppress(OSError, ValueError):
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.killpg(int(child), signal.SIGKILL)
+        if self._contained:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(2.0)
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 class Session:

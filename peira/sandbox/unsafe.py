@@ -54,4 +54,4 @@ class UnsafeProcessSandbox:
             "no_fork": "",
         }
         argv = [self.python, "-I", "-B", "-X", "utf8", guest.__file__, json.dumps(settings)]
-        return Guest(argv, cleanup=lambda: shutil.rmtree(work, ignore_errors=True))
+        return Guest(argv, contained=False, cleanup=lambda: shutil.rmtree(work, ignore_errors=True))

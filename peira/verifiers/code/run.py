@@ -43,8 +43,8 @@ class Runner:
     """Where and how suites run."""
 
     sandbox: Sandbox
-    tests_sandbox: Sandbox | None
-    """Where test code runs; None refuses suites made of it."""
+    pytest_sandbox: Sandbox | None
+    """Where pytest files run, apart from the program; None refuses them."""
     language: Language
     comparison: Comparison
     total_s: float
@@ -123,16 +123,17 @@ class Runner:
         return CaseResult(status=CodeStatus.FAIL, detail=f"returned {_short(reply.value)}")
 
     def _test_code(self, source: str, suite: TestCode, deadline: float) -> SuiteResult:
-        if self.tests_sandbox is None or not self.language.can_call:
-            raise VerifierError(
-                "code: tests: test code runs against Python programs only; give stdin and stdout"
-            )
+        place = self.pytest_sandbox if suite.kind == "pytest" else self.sandbox
+        if place is None:
+            raise VerifierError("code: tests: pytest: expected a sandbox that finds pytest; pip install pytest")
+        if not self.language.can_call:
+            raise VerifierError("code: tests: test code runs Python programs only; give stdin and stdout")
         program = Program(self.sandbox, source, name=suite.module)
-        with program, self.tests_sandbox.session() as tests:
+        with program, place.session() as tests:
             loaded = program.ready(self._limits(deadline))
             if isinstance(loaded, Execution):
                 return SuiteResult(cases=(ended(loaded),), total=max(1, suite.count))
-            trusted = replace(self.tests_sandbox.limits, wall_s=self.total_s)
+            trusted = replace(place.limits, wall_s=self.total_s)
             started = tests.load(Path(harness.__file__).read_text(), name="harness", limits=trusted)
             if isinstance(started, Execution):
                 raise VerifierError(f"code: tests: expected test code to start, got {_short(started.stderr)}")

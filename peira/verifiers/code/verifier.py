@@ -28,8 +28,8 @@ class CodeVerifier:
 
     sandbox: Sandbox
     """Where the program runs."""
-    tests_sandbox: Sandbox | None = None
-    """Where test code (pytest, asserts, check) runs, apart from the program; it must find pytest."""
+    pytest_sandbox: Sandbox | None = None
+    """Where pytest files run, apart from the program; it must find pytest. None refuses them."""
     language: str = "python"
     extract: Policy = "last"
     scoring: Literal["all", "fraction"] = "all"
@@ -86,7 +86,7 @@ class CodeVerifier:
     def _run(self, code: str, suite: Suite, *, stop_early: bool) -> SuiteResult:
         runner = Runner(
             sandbox=self.sandbox,
-            tests_sandbox=self.tests_sandbox,
+            pytest_sandbox=self.pytest_sandbox,
             language=LANGUAGES[self.language],
             comparison=self.comparison,
             total_s=self.total_s,
