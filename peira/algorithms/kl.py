@@ -211,8 +211,8 @@ def anchor_divergence(
         case "js":
             return u * log_u - (u + 1) * torch.log1p(torch.expm1(log_u) / 2)
         case "alpha":
-            power = ((1 - alpha) * log_u).exp()
-            return (power - (1 - alpha) * u - alpha) / (alpha * (alpha - 1))
+            power = torch.expm1((1 - alpha) * log_u)  # u^(1 - a) - 1: exactly 0 at u = 1
+            return (power - (1 - alpha) * torch.expm1(log_u)) / (alpha * (alpha - 1))
 
 
 def anchor_loss(
