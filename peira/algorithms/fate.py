@@ -15,6 +15,7 @@ so an answer that is accepted everywhere can still collapse a run at high J.
 """
 
 import math
+from collections.abc import Sequence
 
 from peira.errors import ConfigError
 
@@ -72,7 +73,7 @@ def drift(
 
 def predict(
     wrong_mass: float,
-    times: list[float],
+    times: Sequence[float],
     *,
     false_positive_rate: float,
     false_negative_rate: float,
