@@ -1,19 +1,18 @@
 """All checks of a prepared run, cheap ones first, and the invariance measurement."""
 
-import math
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+import psutil
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from peira.build.run import Prepared
 from peira.config.engine import LocalEngineConfig
 from peira.engines.local.engine import LocalEngine
 from peira.engines.protocol import Engine
+from peira.models.memory import Workload, estimate_memory, num_parameters
 from peira.trainer.invariance import CutResult, Gradients, measure_cuts, real_batch, same_gradient
 from peira.trainer.preflight import (
     Check,
@@ -33,12 +32,13 @@ NARROW_TOLERANCE = 5e-2
 
 
 async def cheap_checks(prepared: Prepared) -> list[Check]:
-    """What can be looked at without weights: prompt, lengths, verifiers, disk."""
+    """What can be looked at without weights: prompt, lengths, verifiers, memory, disk."""
     tasks = (*prepared.sets.train.tasks, *prepared.sets.held_out)
     return [
         check_rendering(prepared.tokenizer, tasks[0]),
         check_lengths(prepared),
         *await check_verifiers(prepared.verifiers.judge, prepared.config.verifiers, tasks),
+        check_memory(prepared),
         check_disk(prepared),
     ]
 
@@ -97,7 +97,7 @@ def check_disk(prepared: Prepared) -> Check:
     # weights in their dtype, two float32 moments, and float32 masters beside narrower weights
     item = torch.empty((), dtype=prepared.dtype).element_size()
     per_parameter = item + 8 + (4 if item < 4 else 0)
-    needed = copies * per_parameter * num_parameters(prepared.model_folder)
+    needed = copies * per_parameter * num_parameters(prepared.model_config)
     place = prepared.run_folder.absolute()
     while not place.exists():
         place = place.parent
@@ -110,13 +110,43 @@ def check_disk(prepared: Prepared) -> Check:
     )
 
 
-def num_parameters(folder: Path) -> int:
-    """Counted from the headers of the weight files; nothing is loaded."""
-    total = 0
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return total
+def check_memory(prepared: Prepared) -> Check:
+    """The estimate against what is free; fails only when weights, gradient and optimizer alone do not fit."""
+    estimate = estimate_memory(
+        prepared.model_config, workload(prepared), dtype=prepared.dtype, device=prepared.device
+    )
+    free = free_bytes(prepared.device)
+    certain = sum(estimate.phases["update"].values())
+    outcome = Outcome.PASSED if estimate.peak_bytes <= free else Outcome.WARNED
+    detail = f"{estimate.lines()[0]}; {free / 1024**3:.1f} GiB are free"
+    if certain > free:
+        outcome, detail = Outcome.FAILED, f"{detail}; weights, gradient and optimizer alone do not fit"
+    return Check("memory", outcome, detail)
+
+
+def workload(prepared: Prepared) -> Workload:
+    """A run's arithmetic, as far as memory is concerned."""
+    config, engine, report = prepared.config, prepared.config.engine, prepared.sets.report
+    local = engine if isinstance(engine, LocalEngineConfig) else LocalEngineConfig()
+    lengths = [found for found in (report.train_lengths, report.held_out_lengths) if found is not None]
+    return Workload(
+        num_rollouts=config.prompts_per_step * config.group_size,
+        group_size=config.group_size,
+        max_rows=local.max_rows,
+        prompt_tokens=max((found.longest for found in lengths), default=0),
+        max_tokens=config.sampling.max_tokens,
+        micro_batch_tokens=config.micro_batch_tokens,
+        gradient_checkpointing=local.gradient_checkpointing,
+        shares_prompts=local.share_prompts,
+        num_references=int(prepared.algorithm.needs_reference),
+    )
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free now where the model will be."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,15 @@
 from peira.build.run import Prepared
 from peira.config.run import RunConfig
 from peira.config.show import differences
+from peira.models.memory import num_parameters
 
 
 def plan(prepared: Prepared) -> list[tuple[str, str]]:
     """(label, text) lines for the terminal."""
     config = prepared.config
-    model = f"{config.model.name}, {str(prepared.dtype).removeprefix('torch.')} on {prepared.device}"
+    parameters = num_parameters(prepared.model_config) / 1e6
+    dtype = str(prepared.dtype).removeprefix("torch.")
+    model = f"{config.model.name}, {parameters:,.1f} M parameters, {dtype} on {prepared.device}"
     if prepared.context_tokens is not None:
         model += f", context {prepared.context_tokens:,} tokens"
     lines = [

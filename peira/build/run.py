@@ -5,9 +5,8 @@ RunConfig --prepare--> Prepared (tasks, tokenizer, verifiers, algorithm) --open_
                            '-- plan, pre-flight                                 '-- train, evaluate, doctor
 """
 
-import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import torch
+from transformers import PretrainedConfig
 
 from peira.algorithms.family import Algorithm
 from peira.build.algorithm import build_algorithm
@@ -25,12 +25,14 @@ from peira.build.verifier import build_verifiers
 from peira.config.run import RunConfig
 from peira.config.show import as_yaml
 from peira.errors import ConfigError, ExitCode, PeiraError, RunError
-from peira.models.hf import load_config, resolve_device, resolve_dtype
+from peira.models.hf import check_fit, check_weights, load_config, resolve_device, resolve_dtype
 from peira.models.tokenizer import HFTokenizer
+from peira.runs.evaluation import EvalQuestion, EvalRecord
 from peira.runs.layout import RunFolder
 from peira.runs.reader import RunReader
 from peira.runs.writer import RunWriter
 from peira.trainer.checkpoint import latest_checkpoint
+from peira.trainer.evaluate import evaluate
 from peira.trainer.loop import Interrupt, Observer, Run, Summary, train
 from peira.trainer.sinks import open_sinks, require_extras
 from peira.trainer.state import trace_fingerprint
@@ -44,6 +46,7 @@ class Prepared:
 
     config: RunConfig
     model_folder: Path
+    model_config: PretrainedConfig
     tokenizer: HFTokenizer
     context_tokens: int | None
     """Positions the model was built for; None when its configuration names no limit."""
@@ -134,10 +137,13 @@ def prepare(config: RunConfig) -> Prepared:
     )
     sets = build_tasks(config.data, config.seed)
     folder = build_folder(config.model)
+    check_weights(folder)
     tokenizer = build_tokenizer(config.model)
     device = resolve_device(getattr(config.engine, "device", "cpu"))
     dtype = resolve_dtype(config.model.dtype, device)
-    context = _context_tokens(load_config(folder, trust_remote_code=config.model.trust_remote_code))
+    model_config = load_config(folder, trust_remote_code=config.model.trust_remote_code)
+    check_fit(model_config, tokenizer)
+    context = _context_tokens(model_config)
     sets = limit_prompts(
         sets,
         lambda task: len(tokenizer.render(task.prompt)),
@@ -153,6 +159,7 @@ def prepare(config: RunConfig) -> Prepared:
     return Prepared(
         config=config,
         model_folder=folder,
+        model_config=model_config,
         tokenizer=tokenizer,
         context_tokens=context,
         sets=sets,
@@ -200,6 +207,32 @@ async def run_training(prepared: Prepared, observer: Observer, *, resume: bool) 
                 sinks.close(code)
 
 
+async def run_evaluation(
+    prepared: Prepared, on_rollout: Callable[[int, int], None]
+) -> tuple[EvalRecord, list[EvalQuestion]]:
+    """Measure the model on the held-out tasks, as `evaluation` says.
+
+    Args:
+        on_rollout: told (finished, planned) completions of the present mode.
+    """
+    config = prepared.config
+    async with prepared.open_parts(training=False) as parts:
+        await parts.engine.sync_weights()
+        return await evaluate(
+            parts.engine,
+            parts.tokenizer,
+            parts.held_out,
+            parts.judge,
+            config.evaluation,
+            step=0,
+            max_tokens=config.sampling.max_tokens,
+            stop_strings=config.sampling.stop_strings,
+            stop_token_ids=config.sampling.stop_token_ids,
+            seed=config.seed,
+            on_rollout=on_rollout,
+        )
+
+
 def _history(config: RunConfig, writer: RunWriter) -> list[dict[str, float]]:
     """Metrics up to the checkpoint that a resumed run continues from."""
     folder = writer.folder
@@ -227,12 +260,7 @@ def _signals(interrupt: Interrupt) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_blocking(prepared: Prepared, observer: Observer, *, resume: bool) -> Summary:
-    """`run_training` for callers without an event loop."""
-    return asyncio.run(run_training(prepared, observer, resume=resume))
-
-
-def _context_tokens(model: Any) -> int | None:
+def _context_tokens(model: PretrainedConfig) -> int | None:
     text = model.get_text_config(decoder=True)
     for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
         value = getattr(text, name, None)

@@ -41,7 +41,7 @@ def train(
 
     from peira.build.doctor import cheap_checks
     from peira.build.plan import plan
-    from peira.build.run import check_folder, prepare, run_blocking
+    from peira.build.run import check_folder, prepare, run_training
     from peira.cli.display import Display, duration, print_pairs
     from peira.cli.doctor import failures, print_checks
     from peira.errors import ExitCode, StopRun
@@ -55,7 +55,7 @@ def train(
         if failed := failures(checks):
             raise StopRun(f"pre-flight: {failed}; nothing was trained", ExitCode.PREFLIGHT)
         with Display(console, steps=config.steps) as display:
-            summary = run_blocking(prepared, display, resume=resume)
+            summary = asyncio.run(run_training(prepared, display, resume=resume))
         if summary.new_steps == 0:
             display.say(
                 f"nothing left to do: all {summary.steps} steps were taken before; raise steps to go on"
