@@ -214,7 +214,8 @@ def _axis(chart: Chart, drawn: list[_Thinned]) -> _Axis:
         low = min(low, 0.0)
     if low == high:
         low, high = (low - abs(low) * 0.5, high + abs(high) * 0.5) if low else (0.0, 1.0)
-    size = 10 ** math.floor(math.log10((high - low) / 4))
+    unit = 2.0**30 if chart.unit == "bytes" else 1.0  # round numbers of what the labels say
+    size = unit * 10 ** math.floor(math.log10((high - low) / unit / 4))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (size * factor) <= 5)
     start, end = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = [index * step for index in range(start, end + 1)]

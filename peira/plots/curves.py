@@ -193,7 +193,7 @@ _SEAM = [
         note="Of the sampler-to-learner weights; 1 when both agree.",
         lines={"mismatch/effective_fraction": "effective"},
         unit="fraction",
-        bounds=(None, 1.0),
+        bounds=(0.9, 1.0),
         healthy="mismatch/effective_fraction",
     ),
 ]

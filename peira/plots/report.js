@@ -252,14 +252,18 @@
   const heat = (logprob) => Math.min(0.75, Math.max(0, -logprob) * 0.16).toFixed(3);
   const chance = (logprob) => `log-prob ${logprob.toFixed(2)} nats, probability ${(100 * Math.exp(logprob)).toPrecision(3)} %`;
   const tinted = (parent, part) => {
-    let start = 0;
+    let start = 0, sum = 0, tokens = 0; // bytes of one character may be several tokens: they are shown as one
     part.len.forEach((length, index) => {
-      const piece = part.text.slice(start, start + length);
-      start += length;
-      const node = make("span", length ? "tok" : "tok end", length ? piece : "end");
-      node.style.setProperty("--a", heat(part.lp[index]));
-      node.title = chance(part.lp[index]);
+      sum += part.lp[index];
+      tokens += 1;
+      const last = index === part.len.length - 1;
+      if (!length && !last) return;
+      const node = make("span", length ? "tok" : "tok end", length ? part.text.slice(start, start + length) : "end");
+      node.style.setProperty("--a", heat(sum));
+      node.title = (tokens > 1 ? `${tokens} tokens, together ` : "") + chance(sum);
       parent.append(node);
+      start += length;
+      sum = tokens = 0;
     });
     parent.append(part.text.slice(start));
   };
@@ -317,8 +321,9 @@
     for (const [name, , , said, parts, flags] of completion.verdicts) {
       if (!said && !flags.length && !Object.keys(parts).length) continue;
       const line = make("p", "verdict-line");
-      line.append(make("b", "", name + " "));
-      marked(line, said);
+      const words = make("bdi");
+      marked(words, said);
+      line.append(make("b", "", name + " "), words);
       for (const [part, value] of Object.entries(parts)) line.append(` ${part} ${pretty(value)}`);
       for (const flag of flags) line.append(" ", chip(flag, "warn"));
       node.append(line);

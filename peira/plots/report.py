@@ -36,7 +36,7 @@ def write_report(
     run_folder: Path,
     *,
     out: Path | None = None,
-    defaults: Mapping[str, Any] | None = None,
+    changed: Mapping[str, tuple[Any, Any]] | None = None,
     budget_bytes: int = BUDGET_BYTES,
 ) -> Path:
     """Write the report of a run in whatever state it is; return the file.
@@ -44,7 +44,7 @@ def write_report(
     Args:
         run_folder: finished, running, killed, empty, or nothing but evaluations.
         out: where to; `report.html` in the run folder when None.
-        defaults: the settings that differ from their default: dotted key -> that default.
+        changed: the settings that differ from their default: dotted key -> (value, default).
         budget_bytes: what rollouts may fill of the page.
 
     Raises:
@@ -52,12 +52,15 @@ def write_report(
     """
     reader = RunReader(run_folder)
     path = out or reader.folder.report_file
-    write_file(path, [page(reader, defaults=defaults, budget_bytes=budget_bytes).encode("utf-8", "replace")])
+    write_file(path, [page(reader, changed=changed, budget_bytes=budget_bytes).encode("utf-8", "replace")])
     return path
 
 
 def page(
-    reader: RunReader, *, defaults: Mapping[str, Any] | None = None, budget_bytes: int = BUDGET_BYTES
+    reader: RunReader,
+    *,
+    changed: Mapping[str, tuple[Any, Any]] | None = None,
+    budget_bytes: int = BUDGET_BYTES,
 ) -> str:
     """The whole page."""
     metrics = reader.metrics()
@@ -90,7 +93,7 @@ def page(
         evals=evals,
         eval_names=list(dict.fromkeys(name for record in evals for name in record.estimates)),
         config_text=reader.config_text(),
-        changed=_changed(config, defaults),
+        changed=[(key, _brief(value), _brief(default)) for key, (value, default) in (changed or {}).items()],
         environment=list(_flat(reader.environment())),
         events=reader.events(),
         rollouts=rollouts,
@@ -146,7 +149,7 @@ def verdict(metrics: Sequence[Mapping[str, float]], evals: Sequence[EvalRecord])
             lead="Training reward",
             before=pretty(statistics.fmean(rewards[:few])) if len(rewards) > 1 else "",
             after=pretty(statistics.fmean(rewards[-few:])),
-            small_print=f"Means of the first and the last {few} of {len(rewards)} steps, on the training tasks. "
+            small_print=f"Means of the first and last {few} of {len(rewards)} steps, on the training tasks. "
             "There is no held-out evaluation in this folder.",
         )
     return Verdict(lead="Nothing has been measured yet", small_print="No step and no evaluation is recorded.")
@@ -353,21 +356,6 @@ def _config(reader: RunReader) -> dict[str, Any]:
     except yaml.YAMLError:  # the text itself is shown as it is
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _changed(config: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
-    """(setting, this run, default) of what differs."""
-    values = dict(_flat(config))
-    rows = []
-    for key, default in (defaults or {}).items():
-        value = values.get(key)
-        if value is None:  # a list or a mapping: find it as a whole
-            node: Any = config
-            for part in key.split("."):
-                node = node.get(part) if isinstance(node, Mapping) else None
-            value = _brief(node)
-        rows.append((key, value, _brief(default)))
-    return rows
 
 
 def _flat(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
