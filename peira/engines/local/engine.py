@@ -269,7 +269,7 @@ class LocalEngine:
         await asyncio.sleep(0)
         if not (path / LEARNER_FILE).is_file():
             raise CheckpointError(
-                f"load: {path / LEARNER_FILE}: expected a file that `save` wrote; choose another step"
+                f"load: {path / LEARNER_FILE}: expected a file that `save` wrote; choose another checkpoint"
             )
         model = learner.network.model
         try:
@@ -292,5 +292,6 @@ class LocalEngine:
 
     async def close(self) -> None:
         """Let go of both models; idempotent."""
-        self._learner = None
-        del self._sampler, self._sampling_network
+        if self._learner is not None:
+            self._learner = None
+            del self._sampler, self._sampling_network
