@@ -29,20 +29,27 @@ class WarmPool:
         self._closed = False
 
     def take(self) -> Guest:
-        """A fresh guest that is ready. One that died while it waited is replaced, once."""
-        for attempt in (1, 2):
+        """A fresh guest that is ready. Those that died while they waited are passed over.
+
+        Raises:
+            SandboxError: one that was started just now did not come up.
+        """
+        while True:
             with self._lock:
-                future = self._waiting.popleft() if self._waiting else self._launcher.submit(self._spawn)
+                waited = bool(self._waiting)
+                future = self._waiting.popleft() if waited else self._launcher.submit(self._spawn)
                 while len(self._waiting) < self._size and not self._closed:
                     self._waiting.append(self._launcher.submit(self._spawn))
             try:
                 guest = future.result()
                 guest.await_ready()
-                return guest
             except SandboxError:
-                if attempt == 2:
+                if not waited:
                     raise
-        raise AssertionError("unreachable")
+                continue
+            if guest.process.poll() is None:
+                return guest
+            guest.close()
 
     def close(self) -> None:
         """Kill the waiting ones."""

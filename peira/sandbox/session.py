@@ -61,7 +61,7 @@ class Guest:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=pass_fds,
-            env={},
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
             cwd="/",
             start_new_session=True,
             bufsize=0,
@@ -279,8 +279,13 @@ class Session:
     def _ask(self, request: Mapping[str, Any], limits: Limits) -> dict[str, Any] | Execution:
         """One request, one reply; an execution when the sandbox did not live to give it."""
         deadline = time.monotonic() + limits.wall_s + GRACE_S
+        body = json.dumps(request).encode()
+        if len(body) > FRAME_BYTES:
+            raise SandboxError(
+                f"sandbox: {request['verb']}: {len(body)} bytes: expected at most {FRAME_BYTES}"
+            )
         try:
-            self._guest.send(json.dumps(request).encode(), time.monotonic() + START_S)
+            self._guest.send(body, time.monotonic() + START_S)
             reply = json.loads(self._guest.receive(deadline, 4 * limits.output_bytes + 65536))
         except TimeoutError:
             self._guest.close()
