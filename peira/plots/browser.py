@@ -7,6 +7,7 @@ which the page unpacks when somebody looks at it.
 
 import base64
 import gzip
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -119,8 +120,13 @@ def spread(steps: Sequence[int]) -> list[int]:
 
 
 def compress(value: Any) -> str:
-    """base64 of gzip of JSON; the same value always gives the same text."""
-    return base64.b64encode(gzip.compress(dumps(value), compresslevel=9, mtime=0)).decode()
+    """base64 of gzip of JSON that a browser reads: no NaN, no half surrogate pairs; equal for equal values."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    except ValueError:
+        return compress(json.loads(dumps(value)))
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    return base64.b64encode(gzip.compress(whole, compresslevel=9, mtime=0)).decode()
 
 
 def _fit(groups: list[dict[str, Any]], limit: int) -> tuple[str, list[dict[str, Any]], int]:

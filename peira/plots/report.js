@@ -289,9 +289,9 @@
     const reward = typeof completion.reward !== "number" ? "no reward"
       : mode === "eval" ? (completion.reward ? "✓ right" : "✗ wrong") : "reward " + pretty(completion.reward);
     top.append(make("span", "number", title), make("span", "reward", reward));
-    if (typeof completion.advantage === "number") {
+    if (completion.advantage !== null) {
       const sign = completion.advantage > 0 ? "+" : completion.advantage < 0 ? "−" : "";
-      const advantage = make("span", "advantage", "adv " + sign + pretty(Math.abs(completion.advantage)));
+      const advantage = make("span", "advantage", "adv " + sign + pretty(typeof completion.advantage === "number" ? Math.abs(completion.advantage) : completion.advantage));
       advantage.title = "advantage: reward compared with its group";
       top.append(advantage);
     }
