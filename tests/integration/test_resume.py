@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.integration.conftest import trace
 
 from peira.runs.reader import RunReader
+from tests.integration.conftest import trace
 
 COMMAND = [sys.executable, "-m", "peira.cli.main", "train"]
 
