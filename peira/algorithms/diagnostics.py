@@ -13,6 +13,7 @@ from torch import Tensor
 
 from peira.algorithms.advantage import has_spread
 from peira.algorithms.kl import kl_penalty
+from peira.algorithms.ratio import Level, log_gap
 
 CollapseKind = Literal["none", "unjudged", "all_right", "truncated", "duplicate", "all_wrong"]
 KINDS: tuple[CollapseKind, ...] = ("none", "unjudged", "all_right", "truncated", "duplicate", "all_wrong")
@@ -111,21 +112,28 @@ def policy_metrics(
     entropy: Float[Tensor, "N T"],
     clip_low: float,
     clip_high: float,
+    level: Literal["token", "sequence"] = "token",
     reference_logprobs: Float[Tensor, "N T"] | None = None,
 ) -> dict[str, float]:
     """How far the policy is from where the batch began, and from the reference; means over trained tokens.
 
     A token is counted as clipped where clipping removes its gradient: ratio above 1 + clip_high with a
     positive advantage, or below 1 - clip_low with a negative one.
+
+    Args:
+        level: "sequence" compares the geometric mean of a row's ratios with the bounds, as GSPO does.
     """
     if not mask.any():
         return {}
     log_ratio = (logprobs - old_logprobs)[mask].double()
-    ratio, signs = log_ratio.exp(), advantages[mask]
+    clipped = log_ratio
+    if level == "sequence":
+        clipped = log_gap(logprobs, old_logprobs, mask, level="sequence_geometric")[mask].double()
+    ratio, held, signs = log_ratio.exp(), clipped.exp(), advantages[mask]
     metrics = {
         "policy/entropy": _mean(entropy[mask]),
-        "policy/clipped_low_fraction": _mean((ratio < 1 - clip_low) & (signs < 0)),
-        "policy/clipped_high_fraction": _mean((ratio > 1 + clip_high) & (signs > 0)),
+        "policy/clipped_low_fraction": _mean((held < 1 - clip_low) & (signs < 0)),
+        "policy/clipped_high_fraction": _mean((held > 1 + clip_high) & (signs > 0)),
         "policy/kl_old": _mean(torch.expm1(log_ratio) - log_ratio),  # k3 of old -> new, sampled from old
         "policy/ratio_max": float(ratio.max()),
         "policy/ratio_min": float(ratio.min()),
@@ -145,18 +153,30 @@ def mismatch_metrics(
     old_logprobs: Float[Tensor, "N T"],
     sampling_logprobs: Float[Tensor, "N T"],
     mask: Bool[Tensor, "N T"],
+    *,
+    weights: Float[Tensor, "N T"] | None = None,
+    level: Level = "token",
 ) -> dict[str, float]:
     """How far the learner is from the sampler that drew the tokens, before the first update.
 
     l = old_logprobs - sampling_logprobs. `mismatch/kl` is the mean of exp(l) - 1 - l, the unbiased estimate
     of KL(sampler || learner); `mismatch/effective_fraction` is the effective sample size
     of the weights exp(l) over the number of tokens: 1 when both agree. Summed in float64.
+
+    Args:
+        weights: the batch's mismatch weights, not normalised; with them the share of tokens that were capped
+            or masked is counted.
+        level: of those weights.
     """
     if not mask.any():
         return {}
+    metrics = {}
+    if weights is not None:
+        whole = log_gap(old_logprobs, sampling_logprobs, mask, level=level).exp()
+        metrics["mismatch/capped_fraction"] = _mean((weights < 0.999 * whole)[mask])
     gap = (old_logprobs - sampling_logprobs)[mask].double()
     ratio = gap.exp()
-    return {
+    return metrics | {
         "mismatch/kl": _mean(torch.expm1(gap) - gap),
         "mismatch/logprob_gap_mean": _mean(gap.abs()),
         "mismatch/logprob_gap_max": float(gap.abs().max()),

@@ -44,11 +44,10 @@ def future_kl_weights(
     ratio = own.exp()
     counted = torch.where(ratio <= max_ratio, own, 0.0)
     gamma = 2.0 ** (-1.0 / half_life_tokens) if half_life_tokens > 0 else 0.0
-    future = torch.empty_like(counted)
-    ahead = torch.zeros_like(counted[:, 0]) if counted.shape[1] else counted.new_zeros(counted.shape[0])
-    for t in range(counted.shape[1] - 1, -1, -1):
-        ahead = counted[:, t] + gamma * ahead
-        future[:, t] = ahead
+    future, reach = counted, 1
+    while reach < counted.shape[1]:  # sums over windows of 1, 2, 4, ... tokens
+        beyond = torch.nn.functional.pad(future[:, reach:], (0, reach))
+        future, reach = future + gamma**reach * beyond, 2 * reach
     factor = future.exp().clamp(low, high)
     risky = (torch.where(mask, advantages, 0.0) < 0) & (ratio > safety_ratio)
     safe = torch.ones_like(factor) if safety == "one" else factor.clamp(0.8, 1.0)

@@ -12,6 +12,7 @@ from peira.algorithms.diagnostics import (
     mismatch_metrics,
     policy_metrics,
 )
+from peira.algorithms.ratio import mismatch_weights
 
 
 def kinds(outcomes, *, judged=None, truncated=None, duplicate=None):
@@ -128,6 +129,26 @@ def test_mismatch_of_four_tokens_by_hand():
     squares = sum(r * r for r in ratios)
     assert got["mismatch/chi_square"] == pytest.approx(squares / 4 - 1)
     assert got["mismatch/effective_fraction"] == pytest.approx(sum(ratios) ** 2 / squares / 4)
+
+
+def test_capped_and_masked_tokens_are_counted():
+    old, sampling = torch.tensor([[0.5, 0.2, 0.1]]).log(), torch.tensor([[0.4, 0.25, 0.01]]).log()
+    for excess in ("truncate", "mask"):
+        weights = mismatch_weights(old, sampling, every(old), level="token", excess=excess, low=0.5, high=2.0)
+        got = mismatch_metrics(old, sampling, every(old), weights=weights)
+        assert got["mismatch/capped_fraction"] == pytest.approx(1 / 3)
+    assert "mismatch/capped_fraction" not in mismatch_metrics(old, sampling, every(old))
+
+
+def test_sequence_ratios_are_compared_with_their_own_bounds():
+    # token ratios 1.5 and 1/1.5: geometric mean 1, nothing clipped; token by token one is
+    logprobs = torch.tensor([[math.log(1.5), -math.log(1.5)]])
+    zeros, ones = torch.zeros(1, 2), torch.ones(1, 2)
+    options = {"entropy": zeros, "clip_low": 0.2, "clip_high": 0.2}
+    by_token = policy_metrics(logprobs, zeros, ones, every(ones), **options)
+    by_row = policy_metrics(logprobs, zeros, ones, every(ones), **options, level="sequence")
+    assert by_token["policy/clipped_high_fraction"] == 0.5
+    assert by_row["policy/clipped_high_fraction"] == 0.0
 
 
 def test_equal_policies_show_no_mismatch():
