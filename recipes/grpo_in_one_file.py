@@ -98,15 +98,15 @@ def sample(
 
 
 def group_advantages(rewards: Tensor) -> Tensor:
-    """[P, G] -> [P, G]: each rollout against its siblings, in units of the group's standard deviation.
+    """[P, G] -> [P, G]: each rollout against its siblings, reward - group mean.
 
-    A group of equal rewards ranks nobody: its advantages are exactly 0. This is tested on the rewards, since
-    the mean of twelve 0.9s is not 0.9 in floating point.
+    GRPO as first published also divides by the group's standard deviation, which blows every spread up to the
+    same size; without it a group counts by how much it has to say. A group of equal rewards ranks nobody: its
+    advantages are exactly 0. This is tested on the rewards, since the mean of twelve 0.9s is not 0.9 in
+    floating point.
     """
     spread = rewards.amax(dim=1, keepdim=True) > rewards.amin(dim=1, keepdim=True)  # [P, 1]
-    centred = rewards - rewards.mean(dim=1, keepdim=True)
-    scaled = centred / (rewards.std(dim=1, correction=0, keepdim=True) + 1e-6)
-    return torch.where(spread, scaled, 0.0)
+    return torch.where(spread, rewards - rewards.mean(dim=1, keepdim=True), 0.0)
 
 
 def token_logprobs(model: PreTrainedModel, ids: Tensor, attention: Tensor, temperature: float) -> Tensor:
@@ -172,7 +172,7 @@ def train(settings: Settings) -> Iterator[dict[str, float]]:
             metrics["grad_norm"] = float(
                 torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
             )
-            metrics["loss"] = float(loss)
+            metrics["loss"] = loss.item()
             optimizer.step()
             optimizer.zero_grad()
         yield metrics
