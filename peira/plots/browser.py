@@ -120,7 +120,7 @@ def spread(steps: Sequence[int]) -> list[int]:
 
 
 def compress(value: Any) -> str:
-    """base64 of gzip of JSON that a browser reads: no NaN, no half surrogate pairs; equal for equal values."""
+    """base64 of gzip of JSON for a browser: no NaN, no half surrogate pairs; equal for equal values."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
     except ValueError:

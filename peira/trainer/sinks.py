@@ -163,12 +163,12 @@ class Sinks:
 
     def _tell(self, name: str, step: int, metrics: Metrics) -> None:
         memory = self._memory.get(name)
+        heard: set[str] = set()
         if memory is not None:
             if step < memory["step"]:
                 return
-            heard = set(memory["metrics"]) if step == memory["step"] else set()
+            heard |= set(memory["metrics"]) if step == memory["step"] else set()
             metrics = {key: value for key, value in metrics.items() if key not in heard}
-            memory |= {"step": step, "metrics": sorted(heard | set(metrics))}
         if name not in self._open or not metrics:
             return
         try:
@@ -176,6 +176,9 @@ class Sinks:
         except Exception as error:
             del self._open[name]
             self._warn(_gone(name, error))
+            return
+        if memory is not None:
+            memory |= {"step": step, "metrics": sorted(heard | set(metrics))}
 
     def _remember(self) -> None:
         if self._memory:

@@ -14,6 +14,7 @@ from synthetic_run import byte_tokenizer, write_run
 
 from peira.plots.browser import (
     TEXT_CHARACTERS,
+    compress,
     pack_questions,
     pack_rollouts,
     shortened,
