@@ -18,20 +18,23 @@ def models(
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("name", "state", "parameters", "on disk", "licence", "how to get it"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "on disk" else "left")
-    for name, entry in CATALOGUE.items():
-        found = availability(name)
+    for heading in ("name", "state", "parameters", "on disk", "licence"):
+        table.add_column(heading, no_wrap=True, justify="right" if heading == "on disk" else "left")
+    console = Console(highlight=False)
+    found = [availability(name) for name in CATALOGUE]
+    for model in found:
+        entry = model.entry
         size = f"{entry.size_bytes / 1e6:,.0f} MB"
-        table.add_row(name, found.state, _short(entry.num_parameters), size, entry.licence, found.way or "-")
-    console = Console()
+        table.add_row(entry.name, model.state, _short(entry.num_parameters), size, entry.licence)
     console.print(table)
-    for name, entry in CATALOGUE.items():
-        console.print(f"{name}: {entry.about}", highlight=False)
+    console.print()
+    for model in found:
+        console.print(f"{model.entry.name}: {model.entry.about}")
+        if model.way:
+            console.print(f"  to get it: {model.way}")
     console.print(
-        f"\nA model can also be a folder in transformers format, or a hub id (owner/name) where there is a network."
-        f"\nConverted models are kept in {cache_folder() / 'models'} (PEIRA_CACHE moves it).",
-        highlight=False,
+        "\nA model can also be a folder in transformers format, or a hub id (owner/name) where there is a "
+        f"network.\nConverted models are kept in {cache_folder() / 'models'}; PEIRA_CACHE moves it."
     )
 
 

@@ -12,7 +12,7 @@ def pretrain(
         list[str] | None, typer.Argument(help="Settings to change: seed=1 training.steps=200")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write; models/NAME when not given. Must not exist.")
+        Path | None, typer.Option(help="Folder to write, which must not exist; models/NAME when not given.")
     ] = None,
 ) -> None:
     """Pretrain a tiny character-level model on procedural traces, and write it as an ordinary model folder."""
@@ -36,8 +36,19 @@ def pretrain(
         torch.set_num_threads(config.threads)
     console = Console(stderr=True)
     started = time.monotonic()
-    columns = (TextColumn("pretraining"), BarColumn(), MofNCompleteColumn(), TextColumn("loss {task.fields[loss]}"))
+    columns = (
+        TextColumn("pretraining"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+    )
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+
+        def show(step: int, loss: float) -> None:
+            bar.update(task, completed=step, loss=f"{loss:.3f}")
+            if not console.is_terminal and step % max(1, config.training.steps // 10) == 0:
+                console.print(f"step {step}/{config.training.steps} loss {loss:.3f}", highlight=False)
+
         task = bar.add_task("", total=config.training.steps, loss="-")
         metrics = make(
             folder,
@@ -49,13 +60,15 @@ def pretrain(
             questions=config.questions,
             samples=config.samples,
             recipe=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),
-            progress=lambda step, loss: bar.update(task, completed=step, loss=f"{loss:.3f}"),
+            progress=show,
         )
     minutes = (time.monotonic() - started) / 60
     console.print(f"{metrics['num_parameters']:,} parameters, final loss {metrics['final_loss']:.3f}")
     accuracy = metrics["accuracy"]
     assert isinstance(accuracy, dict)
     for kind, values in accuracy.items():
-        shown = ", ".join(f"{name} {values[name]:.2f}" for name in values if name not in ("questions", "samples"))
+        shown = ", ".join(
+            f"{name} {values[name]:.2f}" for name in values if name not in ("questions", "samples")
+        )
         console.print(f"{kind}: {shown} ({values['questions']} held-out questions)", highlight=False)
     typer.echo(f"{folder} ({minutes:.1f} min)")

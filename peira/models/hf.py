@@ -41,7 +41,8 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         raise ModelError(f"device = {str(device)!r}: expected one that is here: {', '.join(usable)}, or auto")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise ModelError(
-            f"device = {str(device)!r}: expected an index below {torch.cuda.device_count()}, the number of GPUs here"
+            f"device = {str(device)!r}: expected an index below {torch.cuda.device_count()}, "
+            "the number of GPUs here"
         )
     return found
 
@@ -82,13 +83,15 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> PretrainedC
         raise ModelError(f"{place}: expected a JSON object ({error})") from error
     if "auto_map" in raw and not trust_remote_code and raw.get("model_type") not in _known_types():
         raise ModelError(
-            f"{place}: auto_map: this model brings its own Python code; read it, then set model.trust_remote_code=true"
+            f"{place}: auto_map: this model brings its own Python code; read it, then set "
+            "model.trust_remote_code=true"
         )
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except (ValueError, KeyError, OSError, ImportError, TypeError) as error:
         raise ModelError(
-            f"{place}: model_type = {raw.get('model_type')!r}: expected a kind that this transformers knows ({error})"
+            f"{place}: model_type = {raw.get('model_type')!r}: expected a kind that this transformers "
+            f"knows ({error})"
         ) from error
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(
@@ -101,8 +104,8 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> PretrainedC
         expected = _causal_classes(config)
         if not expected or (named and not set(named) & set(expected)):
             raise ModelError(
-                f"{place}: architectures = {named or raw.get('model_type')!r}: expected a causal language model"
-                + (f" ({' or '.join(expected)})" if expected else "")
+                f"{place}: architectures = {named or raw.get('model_type')!r}: expected a causal language "
+                "model" + (f" ({' or '.join(expected)})" if expected else "")
             )
     return config
 
@@ -236,8 +239,9 @@ def check_fit(config: PretrainedConfig, tokenizer: HFTokenizer) -> None:
     rows = int(config.get_text_config().vocab_size)
     if tokenizer.vocabulary_size > rows:
         raise ModelError(
-            f"{tokenizer.place}: vocab_size = {rows}: expected at least {tokenizer.vocabulary_size} embedding rows, "
-            "one for each id of the tokenizer; they do not belong together, or tokens were added without resizing"
+            f"{tokenizer.place}: vocab_size = {rows}: expected at least {tokenizer.vocabulary_size} "
+            "embedding rows, one for each id of the tokenizer; they do not belong together, or tokens were added "
+            "without resizing"
         )
 
 

@@ -98,8 +98,8 @@ def write_standin(
         folder: Must not exist, or be empty.
         like: A hub id of which the architecture is known here.
         scale: Of depth, widths and vocabulary; 1 is the full shape.
-        weights: zeros (norms one): every token is equally likely, and the file is sparse, so that even the full
-            shape takes next to no disk where the file system knows holes. random: a fresh initialisation.
+        weights: zeros (norms one): every token is equally likely, and the file is sparse: even the full shape
+            takes next to no disk where the file system knows holes. random: a fresh initialisation.
         seed: Of the random weights.
     """
     config = standin_config(like, scale=scale)

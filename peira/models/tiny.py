@@ -267,7 +267,7 @@ def pretrain(
     The folder holds model and tokenizer, `recipe.yaml` (the text in `recipe`) and `metrics.json`.
 
     Returns:
-        What stands in `metrics.json`: size, final loss, and per kind of problem the accuracy on held-out ones.
+        What stands in `metrics.json`: size, final loss, and accuracy on held-out problems by kind.
     """
     with written_whole(folder) as temporary, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

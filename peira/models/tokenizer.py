@@ -38,8 +38,8 @@ class HFTokenizer:
         self._end_ids = tuple(dict.fromkeys([*own, *map(int, model_end_ids)]))
         if not self._end_ids:
             raise ModelError(
-                f"{place}: eos_token = None: expected an end token in the tokenizer or in generation_config.json; "
-                "without one no completion ever ends"
+                f"{place}: eos_token = None: expected an end token in the tokenizer or in "
+                "generation_config.json; without one no completion ever ends"
             )
         size = len(backend)
         if outside := [index for index in self._end_ids if not 0 <= index < size]:
@@ -69,8 +69,8 @@ class HFTokenizer:
         """Ids of a prompt.
 
         Messages go through the chat template with its generation prompt, straight to ids: the template writes
-        every special token itself, so none is added on top. A string gets what the tokenizer puts around plain
-        text, usually a beginning-of-sequence token or nothing.
+        every special token itself, so none is added on top. A string gets what the tokenizer puts around
+        plain text, usually a beginning-of-sequence token or nothing.
 
         Raises:
             ModelError: messages were given and there is no chat template, or the template refuses them.
@@ -131,8 +131,8 @@ class HFTokenizer:
         if not self.backend.chat_template:
             raise ModelError(
                 f"{self.place}: chat_template = None: expected a template to render messages with; set "
-                "model.chat_template to a Jinja file, use an instruction-tuned model, or feed plain text with "
-                "data.prompt_format=raw"
+                "model.chat_template to a Jinja file, use an instruction-tuned model, or feed plain text "
+                "with data.prompt_format=raw"
             )
         conversation = [{"role": message.role, "content": message.content} for message in messages]
         try:
@@ -164,8 +164,8 @@ class HFTokenizer:
             )
         if "Delta" not in history:
             found.append(
-                "the chat template drops <think> blocks from earlier turns: several turns are trained on other "
-                "ids than were sampled unless ids are appended rather than rendered again"
+                "the chat template drops <think> blocks from earlier turns: several turns are trained on "
+                "other ids than were sampled unless ids are appended rather than rendered again"
             )
         if text.rstrip().endswith("<think>"):
             found.append(

@@ -1,8 +1,8 @@
 """Small procedural problems and the traces that solve them, for pretraining tiny models.
 
-A *habit* is a way of writing a solution down; an *error* is a deliberate mistake. Both are drawn with settable
-shares, so that a model pretrained on the mixture is imperfect in a known way and RL has something to improve,
-and so that families of models with different habits can be bred for studies.
+A *habit* is a way of writing a solution down; an *error* is a deliberate mistake. Both are drawn with
+settable shares, so that a model pretrained on the mixture is imperfect in a known way and RL has something to
+improve, and so that families of models with different habits can be bred for studies.
 
 | kind | prompt | habits |
 |---|---|---|
@@ -104,8 +104,8 @@ class TraceSpec:
         shares = self.wrong_share, self.unsound_share, self.noise_share
         if min(shares) < 0 or sum(shares) > 1:
             raise ModelError(
-                f"{place}: wrong_share + unsound_share + noise_share = {sum(shares):g}: expected shares in [0, 1] "
-                "that sum to at most 1"
+                f"{place}: wrong_share + unsound_share + noise_share = {sum(shares):g}: expected shares in "
+                "[0, 1] that sum to at most 1"
             )
         if "{answer}" not in self.final:
             raise ModelError(f"{place}: final = {self.final!r}: expected a text that contains {{answer}}")
