@@ -14,7 +14,7 @@ _THINK = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 _TOKEN = re.compile(r"\\f?boxed\s{0,3}\{|\\.|[{}]", re.DOTALL)
 _WRAPPED = re.compile(r"\s*\\f?boxed\s{0,3}\{")
 _FINAL = re.compile(
-    r"(?:####|(?:final\s+answer|answer)\s*(?:\*\*|__)?\s*(?:is|:|=)\s*:?)[ \t]*(?P<answer>[^\n]*)",
+    r"####|\banswer\s{0,3}(?:\*\*|__)?\s{0,3}(?:is|:|=)\s{0,3}:?",
     re.IGNORECASE,
 )
 
@@ -99,9 +99,9 @@ def final_answer(text: str) -> str | None:
     found = list(_FINAL.finditer(text))
     if not found:
         return None
-    line = found[-1].group("answer").strip().strip("*_`").strip()
-    line = re.sub(r"^\$+|\$+$", "", line.rstrip(".")).strip()
-    return line.strip("*_`").rstrip(".").strip() or None
+    line = text[found[-1].end() :].lstrip(" \t").split("\n", 1)[0]
+    sentence = re.split(r"\.(?:\s|$)", line, maxsplit=1)[0].strip().strip("*_`").strip()
+    return re.sub(r"^\$+|\$+$", "", sentence.rstrip(".")).strip("*_` .") or None
 
 
 def plain_digits(text: str) -> str:

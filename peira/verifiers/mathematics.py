@@ -10,8 +10,10 @@ from peira.errors import VerifierError
 from peira.types.task import Task
 from peira.types.verdict import Attempt, Verdict
 from peira.verifiers.answer import answer_tag, boxes, final_answer, last_box, shorten, strip_thinking, unread
+from peira.verifiers.comparing import same
 from peira.verifiers.expression import MAX_CHARACTERS, Unreadable
-from peira.verifiers.forms import DEFAULT_POLICY, Form, Policy, clean, read_form, same
+from peira.verifiers.forms import DEFAULT_POLICY, Form, Policy
+from peira.verifiers.reading import clean, read_form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ class MathVerifier:
         parts = {"num_boxes": float(num_boxes)}
         try:
             right = self._same(gold, expected, said)
-        except Unreadable as problem:
+        except (Unreadable, RecursionError) as problem:
             verdict = unread(attempt, f"{detail}: {problem}")
             return Verdict(score=0.0, status=verdict.status, detail=verdict.detail, parts=parts)
         return Verdict(score=float(right), detail=detail, parts=parts)
@@ -93,7 +95,7 @@ class MathVerifier:
                 return False  # words and formulas mixed: only their spelling can be compared
         try:
             given = read_form(said, self.policy)
-        except Unreadable:
+        except (Unreadable, RecursionError):
             if expected is None:
                 return _asked(gold, said)
             raise
@@ -128,13 +130,16 @@ def _spelling(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _read_reference(gold: str, policy: Policy) -> "tuple[Form, ...] | None":
-    """Its readings, or None when the grammar does not know it or it cannot be evaluated."""
+    """Its readings, or None when the grammar does not know it."""
     try:
         forms = read_form(gold, policy)
-        same(forms[0], forms[0], policy)
-        return forms
-    except Unreadable:
+    except (Unreadable, RecursionError):
         return None
+    try:
+        same(forms[0], forms[0], policy)
+    except (Unreadable, RecursionError) as problem:
+        raise VerifierError(f"answer = {gold!r}: it cannot be evaluated: {problem}") from problem
+    return forms
 
 
 # ------------------------------------------------------------------------------------------- math-verify

@@ -15,7 +15,7 @@ class NoisyVerifier:
     """Flips the right/wrong verdicts of another verifier at known rates.
 
     Whether a verdict is flipped follows from the seed, the task's id and the completion's text alone: judging
-    the same attempt again, in another process or another run, gives the same verdict. Scores count as right from
+    the same attempt again, in another process or run, gives the same verdict. Scores count as right from
     `threshold` on and become 0 or 1. For training only; never put it before an evaluation.
 
     Example:

@@ -88,6 +88,8 @@ class Obedient:
                 time.sleep(600)
             case "late_bomb":
                 threading.Timer(0.2, os._exit, (9,)).start()
+            case "note":
+                Path(argument).write_text(str(os.getpid()))
             case "sleep":
                 time.sleep(float(argument))
         return Verdict(score=1.0, detail=action)
@@ -106,3 +108,13 @@ class Unloadable:
 class SlowToLoad(Obedient):
     def prepare(self) -> None:
         time.sleep(1.0)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Names those of the given modules that the worker has loaded."""
+
+    def verify(self, task: Task, attempt: Attempt) -> Verdict:
+        return Verdict(
+            score=1.0, detail=" ".join(m for m in attempt.text.split() if m in sys.modules) or "none"
+        )
