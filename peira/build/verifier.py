@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from peira.build.verifier_code import build_code_verifier
+from peira.build.verifier_judge import build_judge, build_rubric
 from peira.config.verifier import (
     ChoiceConfig,
     ExactConfig,
@@ -16,6 +17,7 @@ from peira.config.verifier import (
     VerifierConfig,
 )
 from peira.config.verifier_code import CodeConfig
+from peira.config.verifier_judge import JudgeConfig, RubricConfig
 from peira.verifiers.channels import Channel, VerifierSet
 from peira.verifiers.choice import ChoiceVerifier
 from peira.verifiers.exact import ExactVerifier
@@ -53,6 +55,10 @@ def build_verifier(config: VerifierConfig) -> Verifier:
             )
         case CodeConfig():
             return build_code_verifier(config)
+        case JudgeConfig():
+            return build_judge(config)
+        case RubricConfig():
+            return build_rubric(config)
         case _:
             assert_never(config)
 

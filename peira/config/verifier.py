@@ -7,6 +7,7 @@ from pydantic import Field
 from peira.config.channel import ChannelConfig
 from peira.config.section import KIND, Section
 from peira.config.verifier_code import CodeConfig
+from peira.config.verifier_judge import JudgeConfig, RubricConfig
 
 
 class MathConfig(ChannelConfig):
@@ -109,7 +110,9 @@ VerifierConfig = Annotated[
     | FormatConfig
     | ReasoningGymVerifierConfig
     | FunctionConfig
-    | CodeConfig,
+    | CodeConfig
+    | JudgeConfig
+    | RubricConfig,
     *KIND,
 ]
 
