@@ -6,6 +6,7 @@ RunConfig --prepare--> Prepared (tasks, tokenizer, verifiers, algorithm) --open_
 """
 
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -245,7 +246,13 @@ def _history(config: RunConfig, writer: RunWriter) -> list[dict[str, float]]:
 
 @contextmanager
 def _signals(interrupt: Interrupt) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks the run to save and end; a second Ctrl-C ends it at once."""
+    """The first Ctrl-C or SIGTERM asks the run to save and end; a second Ctrl-C ends it at once.
+
+    Only the main thread hears signals: elsewhere nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def ask(number: int, frame: FrameType | None) -> None:
         if interrupt.is_set and number == signal.SIGINT:

@@ -17,7 +17,7 @@ from peira.errors import ExitCode, PeiraError
 
 COMMANDS = {
     "train": "Train a model with the settings of a recipe.",
-    "eval": "Measure a model on a recipe's held-out tasks: accuracy and pass@k with intervals.",
+    "eval": "Measure a model on held-out tasks: accuracy and pass@k.",
     "verify": "Judge an answer from the shell.",
     "doctor": "Check everything a recipe needs, without training.",
     "report": "Write a run's report: one HTML file.",

@@ -202,6 +202,14 @@ def test_invariance_compares_cuts_and_gives_a_verdict(place, capsys):
     assert "the same gradient under every cut" in out
 
 
+def test_invariance_uses_the_verifiers_advantages_where_there_is_a_signal(place, capsys):
+    # one of the four canned completions is right for each task
+    assert run("doctor", "r.yaml", "--invariance") == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert "advantages of the verifiers" in out.splitlines()[0]
+    assert "sequence by sequence      8 " in out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_saves_exits_130_and_goes_on(place, number):
