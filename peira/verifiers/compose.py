@@ -171,7 +171,8 @@ class LengthShaped:
     def __post_init__(self) -> None:
         if not 0 <= self.free < self.limit:
             raise ConfigError(
-                f"verifiers: length_shaped: free = {self.free}, limit = {self.limit}: expected 0 <= free < limit"
+                f"verifiers: length_shaped: free = {self.free}, limit = {self.limit}: "
+                "expected 0 <= free < limit"
             )
 
     def prepare(self) -> None:

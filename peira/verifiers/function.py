@@ -69,6 +69,13 @@ class FunctionVerifier:
         """One line: where the function is and how it is called."""
         return f"{self.ref}: {self._form().describe()}"
 
+    def trial(self, task: Task, attempt: Attempt) -> str:
+        """`describe`, and what one call gives: shown before training, so that nobody guesses."""
+        verdict = self.verify(task, attempt)
+        said = f"score {verdict.score:g}" if verdict.score is not None else verdict.status.value
+        parts = "".join(f", {name} {value:g}" for name, value in verdict.parts.items())
+        return f"{self.describe()}; on task {task.id!r}: {said}{parts}"
+
     def verify(self, task: Task, attempt: Attempt) -> Verdict:
         """Judge one attempt.
 

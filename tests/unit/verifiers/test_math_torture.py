@@ -75,7 +75,7 @@ ROWS = [
     (r"1500", boxed(r"1.5\times 10^{3}"), 1),
     (r"1500", boxed(r"1.5e3"), 1),
     (r"42", boxed(r"٤٢"), 1),
-    (r"-5", boxed(r"−5"), 1),
+    (r"-5", boxed("\u22125"), 1),
     (r"5", boxed(r"+5"), 1),
     (r"1000000", boxed(r"10^6"), 1),
     # algebra, functions

@@ -246,7 +246,8 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         "attempt = Attempt(text='note ' + sys.argv[1])\n"
         "pool.judge_blocking([Job(verifier='it', task=Task(id='t', prompt='?'), attempt=attempt)])\n"
         "print('ready', flush=True)\n"
-        "pool.judge_blocking([Job(verifier='it', task=Task(id='t', prompt='?'), attempt=Attempt(text='hang'))])\n"
+        "attempt = Attempt(text='hang')\n"
+        "pool.judge_blocking([Job(verifier='it', task=Task(id='t', prompt='?'), attempt=attempt)])\n"
     )
     note = tmp_path / "pid"
     parent = subprocess.Popen([sys.executable, str(program), str(note)], stdout=subprocess.PIPE)
