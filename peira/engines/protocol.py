@@ -162,7 +162,8 @@ def check_requests(
         if context_tokens is not None and len(ids) + params.max_tokens > context_tokens:
             raise EngineError(
                 f"{place}: prompt and prefix of {len(ids)} tokens + max_tokens = {params.max_tokens}: "
-                f"expected at most {context_tokens}, the model's context; shorten the prompt or lower max_tokens"
+                f"expected at most {context_tokens}, the model's context; shorten the prompt or lower "
+                "max_tokens"
             )
 
 

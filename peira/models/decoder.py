@@ -53,9 +53,17 @@ class Decoder(Protocol):
         ...
 
 
-def new_decoder(network: Network, max_rows: int) -> Decoder:
-    """The cached decoder where the model's layers allow it, the recomputing one otherwise."""
-    return CachedDecoder(network, max_rows) if network.cacheable else RecomputingDecoder(network)
+def new_decoder(network: Network, *, max_rows: int, new_tokens: int) -> Decoder:
+    """The cached decoder where the model's layers allow it, the recomputing one otherwise.
+
+    Args:
+        network: The model.
+        max_rows: Rows that may live at once.
+        new_tokens: The most that any row will be given.
+    """
+    if not network.cacheable:
+        return RecomputingDecoder(network)
+    return CachedDecoder(network, RowCache(max_rows, growth=min(new_tokens, 256)))
 
 
 def _right_padded(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -67,9 +75,8 @@ def _right_padded(sequences: Sequence[Sequence[int]], device: torch.device) -> t
 class CachedDecoder:
     """Keys and values of every row stay in a `RowCache`; a step computes one token per row."""
 
-    def __init__(self, network: Network, max_rows: int) -> None:
-        self._network = network
-        self._cache = RowCache(max_rows)
+    def __init__(self, network: Network, cache: RowCache) -> None:
+        self._network, self._cache = network, cache
 
     def prefill(self, sequences: Sequence[tuple[int, ...]]) -> list[Prompt]:
         """Compute these sequences together, right-padded: attention looks back, so padding needs no mask."""

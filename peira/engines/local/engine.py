@@ -7,8 +7,8 @@
             '------ canary: fixed token ids, scored ----'
                     by each on its own path
 
-`sync_weights` copies what has to be copied, compares every tensor by name, and then lets both sides score
-the canary: the learner in whole sequences, the sampler token by token through its cache, as it does when it draws.
+`sync_weights` copies what has to be copied, compares every tensor by name, and then lets both sides score the
+canary: the learner in whole sequences, the sampler token by token through its cache, as when it draws.
 """
 
 import asyncio
@@ -125,8 +125,9 @@ class LocalEngine:
         learner = self._open("sample")
         if self._sampler_version != learner.policy_version:
             raise EngineError(
-                f"sample: policy version = {self._sampler_version} in the sampler, {learner.policy_version} in "
-                "the learner: expected the same; call sync_weights after optim_step and load"
+                f"sample: policy version = {self._sampler_version} in the sampler and "
+                f"{learner.policy_version} in the learner: expected the same; call sync_weights after "
+                "optim_step and load"
             )
         check_requests(
             requests,
@@ -226,7 +227,9 @@ class LocalEngine:
             tuple((7919 * (row + 1) * (i + 1) + 31 * i) % vocabulary for i in range(length + CANARY_STEPS))
             for row, length in enumerate(CANARY_PROMPTS)
         ]
-        decoder = new_decoder(self._sampling_network, len(sequences))
+        decoder = new_decoder(
+            self._sampling_network, max_rows=len(sequences), new_tokens=CANARY_STEPS
+        )
         prompts = decoder.prefill([s[:-CANARY_STEPS] for s in sequences])
         decoder.admit(prompts, [1] * len(prompts))
         features = torch.stack([prompt.feature for prompt in prompts])

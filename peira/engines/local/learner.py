@@ -72,7 +72,8 @@ class Learner:
         check_batch(batch, verb="forward_backward")
         if not any(True for _ in self.named_parameters()):
             raise EngineError(
-                "forward_backward: parameters = all frozen: expected some to train; ask a reference for logprobs"
+                "forward_backward: parameters = all frozen: expected some to train; a reference only "
+                "answers logprobs"
             )
         local = self._here(batch)
         logprobs, entropy = self._score(local)
@@ -103,7 +104,8 @@ class Learner:
             self._clear()
             raise EngineError(
                 f"optim_step: gradient norm = {float(norm)} at policy version {self.policy_version}: "
-                "expected a finite number; the weights are as before: lower optimizer.lr, or use model.dtype: float32"
+                "expected a finite number; the weights are as before: lower optimizer.lr, or use "
+                "model.dtype: float32"
             )
         if self._max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self._max_grad_norm, norm)

@@ -108,7 +108,11 @@ class _Batch:
         self._network, self._end_ids, self._tokenizer = network, end_ids, tokenizer
         self._waiting = deque(_Waiting(request) for request in requests)
         self._max_rows = min(max_rows, sum(request.num_samples for request in requests))
-        self._decoder = new_decoder(network, self._max_rows)
+        self._decoder = new_decoder(
+            network,
+            max_rows=self._max_rows,
+            new_tokens=max((request.params.max_tokens for request in requests), default=1),
+        )
         self._rows: list[_Row] = []
 
     @property
