@@ -254,7 +254,7 @@ def _step_labels(first: int, last: int, x: _Place) -> list[str]:
     if last - first >= 4:
         size = 10 ** math.floor(math.log10((last - first) / 4))
         step = max(1, round(next(size * f for f in (1, 2, 5, 10) if (last - first) / (size * f) <= 6)))
-        room = (last - first) / 14
+        room = (last - first) / 9
         inner = range(math.ceil(first / step) * step, last, step)
         marks |= {mark for mark in inner if mark - first > room and last - mark > room}
     return [

@@ -184,6 +184,7 @@
       const { row, hits } = item;
       const node = make("button", "row");
       node.type = "button";
+      node.id = "row-" + index;
       node.setAttribute("role", "option");
       node.tabIndex = -1;
       node.setAttribute("aria-selected", String(row === chosen));
@@ -219,6 +220,7 @@
     if (index >= shown) { shown = index + PAGE; draw(modes[mode]); }
     chosen = rows[index].row;
     [...list.children].forEach((node, place) => node.setAttribute("aria-selected", String(place === index)));
+    list.setAttribute("aria-activedescendant", "row-" + index);
     if (scroll && list.children[index]) list.children[index].scrollIntoView({ block: "nearest" });
     history.replaceState(null, "", `#${mode === "train" ? "g" : "q"}/${chosen.s}/${chosen.p}`);
     show(rows[index]);

@@ -75,13 +75,15 @@ def page(
     environment.filters["svg"] = lambda chart: Markup(svg(chart))
     environment.filters["pretty"] = pretty
     environment.filters["when"] = _when
+    environment.filters["words"] = _words
+    environment.filters["brief"] = _brief
     environment.globals["legend"] = legend
     template = environment.from_string((home / "report.html.jinja").read_text(encoding="utf-8"))
     return template.render(
         name=reader.folder.path.resolve().name,
         style=Markup((home / "report.css").read_text(encoding="utf-8")),
         script=Markup((home / "report.js").read_text(encoding="utf-8")),
-        verdict=verdict(metrics, evals),
+        verdict=verdict(metrics, evals, changed_questions(reader, evals)),
         standing=standing(ending, metrics, config),
         ending=ending,
         figures=figures(metrics, evals, ledger),
@@ -93,7 +95,7 @@ def page(
         evals=evals,
         eval_names=list(dict.fromkeys(name for record in evals for name in record.estimates)),
         config_text=reader.config_text(),
-        changed=[(key, _brief(value), _brief(default)) for key, (value, default) in (changed or {}).items()],
+        changed=[(key, _brief(new), _brief(old)) for key, (new, old) in (changed or {}).items()],
         environment=list(_flat(reader.environment())),
         events=reader.events(),
         rollouts=rollouts,
@@ -115,8 +117,18 @@ class Verdict:
     small_print: str = ""
 
 
-def verdict(metrics: Sequence[Mapping[str, float]], evals: Sequence[EvalRecord]) -> Verdict:
-    """What the run achieved: held-out numbers where there are any, the training reward otherwise."""
+def verdict(
+    metrics: Sequence[Mapping[str, float]],
+    evals: Sequence[EvalRecord],
+    changes: tuple[int, int] | None = None,
+) -> Verdict:
+    """What the run achieved: held-out numbers where there are any, the training reward otherwise.
+
+    Args:
+        metrics: of every step.
+        evals: every evaluation, in order.
+        changes: questions learnt and questions lost between the first evaluation and the last, when known.
+    """
     if evals:
         first, last = evals[0], evals[-1]
         name = _words(last.headline)
@@ -129,16 +141,15 @@ def verdict(metrics: Sequence[Mapping[str, float]], evals: Sequence[EvalRecord])
             )
         before = first.headline_estimate
         points = 100 * (after.value - before.value)
-        apart = before.high < after.low or after.high < before.low
+        real, reason = _is_real(first, last, changes)
         return Verdict(
             lead=f"Held-out {name}",
             before=pretty(before.value, "fraction"),
             after=pretty(after.value, "fraction"),
-            change=f"{points:+.1f} points",
-            better=None if not apart else points > 0,
+            change=f"{points:+.1f} points" if points else "no change",
+            better=points > 0 if real else None,
             small_print=f"{_moment(first.step)}: {_interval(first, before)}. "
-            f"{_moment(last.step)}: {_interval(last, after)}. "
-            + ("" if apart else "The intervals overlap: the difference may be chance."),
+            f"{_moment(last.step)}: {_interval(last, after)}. " + reason,
         )
     rewards = [
         record["reward/mean"] for record in metrics if math.isfinite(record.get("reward/mean", math.nan))
@@ -153,6 +164,39 @@ def verdict(metrics: Sequence[Mapping[str, float]], evals: Sequence[EvalRecord])
             "There is no held-out evaluation in this folder.",
         )
     return Verdict(lead="Nothing has been measured yet", small_print="No step and no evaluation is recorded.")
+
+
+def _is_real(first: EvalRecord, last: EvalRecord, changes: tuple[int, int] | None) -> tuple[bool, str]:
+    """Whether the change is more than chance at the evaluation's confidence, and why, in words.
+
+    Where the same questions were asked twice, an exact sign test over those whose answer changed; the
+    intervals otherwise.
+    """
+    if changes is None:
+        before, after = first.headline_estimate, last.headline_estimate
+        apart = before.high < after.low or after.high < before.low
+        return apart, "" if apart else "The intervals overlap: the difference may be chance."
+    learnt, lost = changes
+    changed = learnt + lost
+    tail = sum(math.comb(changed, k) for k in range(min(learnt, lost) + 1)) / 2**changed
+    real = 2 * tail < 1 - last.confidence
+    text = f"{learnt:,} questions learnt, {lost:,} lost"
+    return real, f"{text}." if real or not changed else f"{text}: the difference may be chance."
+
+
+def changed_questions(reader: RunReader, evals: Sequence[EvalRecord]) -> tuple[int, int] | None:
+    """Questions that went from wrong to right, and from right to wrong, by their first completion.
+
+    None unless the headline is accuracy and both evaluations kept the questions.
+    """
+    if len(evals) < 2 or evals[0].headline != "accuracy" or evals[-1].headline != "accuracy":
+        return None
+    before, after = (
+        {question.task_id: question.completions[0].right for question in reader.eval_questions(record.step)}
+        for record in (evals[0], evals[-1])
+    )
+    both = [(before[name], after[name]) for name in before if name in after]
+    return (both.count((False, True)), both.count((True, False))) if both else None
 
 
 def standing(ending: Ending, metrics: Sequence[Mapping[str, float]], config: Mapping[str, Any]) -> str:

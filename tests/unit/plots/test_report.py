@@ -11,7 +11,8 @@ import pytest
 from synthetic_run import write_eval, write_run
 
 from peira.errors import RunError
-from peira.plots.report import write_report
+from peira.plots.report import verdict, write_report
+from peira.runs.evaluation import Estimate, EvalRecord
 from peira.runs.ledger import Count, LedgerEntry
 from peira.runs.writer import RunWriter
 
@@ -224,3 +225,45 @@ def test_the_browser_of_rollouts_works_in_a_browser(finished: Path, tmp_path: Pa
     assert "<title>addition · peira report</title>" in done.stdout
     assert "img" not in page.tags
     assert page.attributes.count(("section", "class", "card full ")) == 2  # rewards 0 1 0 1 0
+
+
+def evaluation(step: int, right: int, number: int) -> EvalRecord:
+    share = right / number
+    return EvalRecord(
+        step=step,
+        policy_version=step,
+        headline="accuracy",
+        estimates={
+            "accuracy": Estimate(value=share, low=share - 0.2, high=share + 0.2, num_questions=number)
+        },
+        num_questions=number,
+        num_completions=number,
+    )
+
+
+@pytest.mark.parametrize(
+    ("learnt", "lost", "better"),
+    [
+        (6, 0, True),  # two-sided sign test: 2 / 2^6 = 0.031 < 0.05
+        (5, 0, None),  # 2 / 2^5 = 0.0625
+        (0, 6, False),
+        (9, 2, None),  # 2 (1 + 11 + 55) / 2^11 = 0.0654
+        (10, 2, True),  # 2 (1 + 12 + 66) / 2^12 = 0.0386
+        (0, 0, None),
+    ],
+)
+def test_a_change_counts_as_real_by_the_questions_that_changed(
+    learnt: int, lost: int, better: bool | None
+) -> None:
+    records = [evaluation(0, 20, 40), evaluation(9, 20 + learnt - lost, 40)]
+    found = verdict([], records, (learnt, lost))
+    assert found.better is better
+    assert f"{learnt} questions learnt, {lost} lost" in found.small_print
+    assert ("may be chance" in found.small_print) == (better is None and learnt + lost > 0)
+
+
+def test_without_the_questions_intervals_that_overlap_are_said_to() -> None:
+    overlap = verdict([], [evaluation(0, 20, 40), evaluation(9, 30, 40)])  # 0.3 to 0.7, 0.55 to 0.95
+    apart = verdict([], [evaluation(0, 8, 40), evaluation(9, 30, 40)])  # 0.0 to 0.4
+    assert (overlap.better, apart.better) == (None, True)
+    assert "The intervals overlap" in overlap.small_print
