@@ -51,7 +51,7 @@ def changed_settings(config_file: Path) -> dict[str, tuple[Any, Any]]:
 
 
 def _default(section: Any, path: list[str]) -> Any:
-    """What the setting would be if nothing were said; None when it has to be given."""
+    """What the setting would be if nothing were said."""
     from peira.config.algorithm import AlgorithmConfig
 
     name, *rest = path
@@ -61,7 +61,7 @@ def _default(section: Any, path: list[str]) -> Any:
         section = AlgorithmConfig(name=section.name)
         return getattr(section, name)
     field = type(section).model_fields[name]
-    return None if field.is_required() else field.get_default(call_default_factory=True)
+    return "must be given" if field.is_required() else field.get_default(call_default_factory=True)
 
 
 def _has_screen() -> bool:
