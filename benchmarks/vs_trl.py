@@ -227,15 +227,17 @@ def main() -> None:
     def rate(side: str, name: str) -> float:
         return statistics.median(t / s for t, s in zip(found[side]["tokens"], found[side][name], strict=True))
 
-    print(f"\n{options.model}: {options.prompts} prompts x {options.group} rollouts x {options.tokens} tokens, "
-          f"{len(found['trl']['step_s'])} counted steps of each side, medians (range)\n")  # fmt: skip
+    size = f"{options.prompts} prompts x {options.group} rollouts x {options.tokens} tokens"
+    counted = len(found["trl"]["step_s"])
+    print(f"\n{options.model}: {size}, {counted} counted steps of each side, medians (range)\n")
     print("| | TRL | peira | ratio |\n|---|---|---|---|")
-    for label, name in (("step, s", "step_s"), ("generation, s", "generate_s"), ("the rest, s", "train_s")):
-        ratio = median("trl", name) / median("peira", name)
-        print(f"| {label} | {spread(found['trl'][name])} | {spread(found['peira'][name])} | {ratio:.2f} |")
+    stages = (("step, s", "step_s"), ("generation, s", "generate_s"), ("the rest, s", "train_s"))
+    for label, name in stages:
+        theirs, ours = spread(found["trl"][name]), spread(found["peira"][name])
+        print(f"| {label} | {theirs} | {ours} | {median('trl', name) / median('peira', name):.2f} |")
     for label, name in (("generated tokens/s", "generate_s"), ("trained tokens/s", "train_s")):
-        ours, theirs = rate("peira", name), rate("trl", name)
-        print(f"| {label} | {theirs:.0f} | {ours:.0f} | {ours / theirs:.2f} |")
+        fast, slow = rate("peira", name), rate("trl", name)
+        print(f"| {label} | {slow:.0f} | {fast:.0f} | {fast / slow:.2f} |")
     peak = {side: max(found[side]["peak_bytes"]) / 2**30 for side in SIDES}
     print(
         f"| peak memory, GiB | {peak['trl']:.2f} | {peak['peira']:.2f} | {peak['trl'] / peak['peira']:.2f} |"

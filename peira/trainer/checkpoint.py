@@ -73,9 +73,15 @@ async def save_checkpoint(folder: Path, engine: Engine, state: TrainerState, *, 
         _flush(pointer)
         os.replace(pointer, folder / "latest")
         _flush(folder)
-    except OSError as error:
+    except Exception as error:
+        # torch and safetensors report a full disk as errors of their own, so the disk itself is asked.
+        full = _is_full(folder) or (
+            isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        )
         shutil.rmtree(partial, ignore_errors=True)
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        if not full and not isinstance(error, OSError):
+            raise
+        reason = "the disk is full" if full else str(error)
         raise RunError(
             f"{final}: checkpoint not written: {reason}; earlier checkpoints are whole: free space, then "
             "continue with --resume"
@@ -166,6 +172,10 @@ def prune_checkpoints(folder: Path, *, keep_last: int, keep_best: int) -> list[P
     for path in gone:
         _remove(path)
     return gone
+
+
+def _is_full(folder: Path) -> bool:
+    return shutil.disk_usage(folder).free < 2**20
 
 
 def _remove(path: Path) -> None:
