@@ -5,11 +5,13 @@ from typing import assert_never
 
 from peira.build.verifier_code import build_code_verifier
 from peira.build.verifier_judge import build_judge, build_rubric
+from peira.config.load import load_config, load_settings
 from peira.config.verifier import (
     ChoiceConfig,
     ExactConfig,
     FormatConfig,
     FunctionConfig,
+    JudgesConfig,
     JudgingConfig,
     MathConfig,
     NumericConfig,
@@ -79,21 +81,40 @@ def _math(config: MathConfig) -> MathVerifier:
     )
 
 
+def verifiers_from(name: str, settings: Sequence[str] = ()) -> tuple[list[Channel], JudgingConfig]:
+    """The verifiers that one word names: a kind, a function, or a recipe with its list.
+
+    Args:
+        name: `math` and its like, `file.py:function`, `package.module:function`, or `recipe.yaml`.
+        settings: `setting=value` of the verifier, or `judging.setting=value`; of a recipe, any setting.
+
+    Raises:
+        ConfigError: no such verifier, or a setting that it does not have.
+    """
+    if name.endswith((".yaml", ".yml")):
+        run = load_config(name, settings)
+        return [_channel(config) for config in run.verifiers], run.judging
+    chosen = {"kind": "function", "ref": name} if ":" in name else {"kind": name}
+    placed = [text if text.startswith("judging.") else f"verifiers.0.{text}" for text in settings]
+    judges = load_settings(JudgesConfig, {"verifiers": [chosen]}, placed)
+    return [_channel(config) for config in judges.verifiers], judges.judging
+
+
 def build_verifiers(configs: Sequence[VerifierConfig], judging: JudgingConfig) -> VerifierSet:
     """All channels of a run in one pool of worker processes. The caller closes it."""
-    channels = [
-        Channel(
-            name=config.name or config.kind,
-            verifier=build_verifier(config),
-            weight=config.weight,
-            always=config.always,
-            timeout_s=config.timeout_s,
-        )
-        for config in configs
-    ]
     return VerifierSet(
-        channels,
+        [_channel(config) for config in configs],
         workers=judging.workers,
         timeout_s=judging.timeout_s,
         memory_limit_bytes=judging.memory_limit_bytes,
+    )
+
+
+def _channel(config: VerifierConfig) -> Channel:
+    return Channel(
+        name=config.name or config.kind,
+        verifier=build_verifier(config),
+        weight=config.weight,
+        always=config.always,
+        timeout_s=config.timeout_s,
     )

@@ -132,3 +132,10 @@ class JudgingConfig(Section):
     """A larger share of unjudged rollouts in `patience_steps` steps on end stops the run (exit code 6)."""
     patience_steps: int = Field(default=1, ge=1)
     """How many steps on end that share may be exceeded before the run stops."""
+
+
+class JudgesConfig(Section):
+    """Verifiers without a run, as `peira verify` uses them."""
+
+    verifiers: tuple[VerifierConfig, ...] = Field(min_length=1)
+    judging: JudgingConfig = JudgingConfig()
