@@ -8,6 +8,7 @@ from typing import Any
 
 from peira.config.data import SourceConfig
 from peira.data.fingerprint import content_hash
+from peira.data.induction import MAX_LEVEL, induction_task
 from peira.data.prompt import PromptStyle
 from peira.data.rows import nearest
 from peira.data.source import TaskTable, named
@@ -61,10 +62,29 @@ def _arithmetic(a: int, operator: str, b: int, result: int) -> Problem:
     )
 
 
+def induction(
+    size: int, rng: random.Random, *, level: int = 1, max_level: int | None = None
+) -> list[Problem]:
+    """Find the rule for the chosen boxes, as Prolog; levels 1 to 5, in turn up to `max_level` if given."""
+    last = level if max_level is None else max_level
+    for name, value in (("level", level), ("max_level", last)):
+        if not isinstance(value, int) or not level <= value <= MAX_LEVEL or value < 1:
+            raise ValueError(
+                f"{name} = {value!r}: expected a whole number from 1 to {MAX_LEVEL}, level first"
+            )
+    problems: dict[str, Problem] = {}
+    while len(problems) < size:
+        here = level + len(problems) % (last - level + 1)
+        question, answer, info = induction_task(rng, here)
+        problems[question] = Problem(question=question, answer=answer, info=info)
+    return list(problems.values())
+
+
 FAMILIES: dict[str, Callable[..., list[Problem]]] = {
     "addition": addition,
     "subtraction": subtraction,
     "multiplication": multiplication,
+    "induction": induction,
 }
 
 
