@@ -1,8 +1,8 @@
 """Settings that are fine alone and void or contradictory together.
 
-What a section can see alone stands in that section; here are the rules that need two sections, and those of
-the sections without a room. Each gives the setting to change, what was expected, and the way out, before
-anything loads; `tests/unit/config/test_combinations.py` shows one run that breaks each.
+Rules about one room's method stand in that room's section; here are those that need two sections, and those
+of sampling, evaluation, schedule and checkpoints. Each gives the setting to change, what was expected, and
+the way out, before anything loads; `tests/unit/config/test_combinations.py` shows one run that breaks each.
 """
 
 from collections.abc import Iterator
@@ -93,7 +93,8 @@ def _algorithm(run: "RunConfig") -> Iterator[Problem]:
             "expected none with the leave_one_out baseline: after division by a std only a constant factor "
             "is left of it; use baseline: group_mean, or scale: none",
         )
-    if algorithm.scale == "none" and algorithm.std_eps != _default(AlgorithmConfig, "std_eps"):
+    divides = algorithm.scale != "none" or algorithm.whiten != "none"
+    if not divides and algorithm.std_eps != _default(AlgorithmConfig, "std_eps"):
         yield (
             "algorithm.std_eps",
             algorithm.std_eps,

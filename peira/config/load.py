@@ -17,12 +17,12 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
+from peira.config.algorithm import AlgorithmConfig
 from peira.config.aliases import translate
 from peira.config.presets import PRESETS
 from peira.config.run import RunConfig
-from peira.config.section import Section, Shape, settings, shape
+from peira.config.section import Section, Shape, kind_of, settings, shape
 from peira.errors import ConfigError
 
 COMMAND_LINE = "command line"
@@ -272,9 +272,9 @@ class _Draft:
         if path == "model.name":
             self._drop("model.revision", because=path)
         elif path == "algorithm.name":
-            row = PRESETS.get(str(old), {})
-            for key in [k for k, v in row.items() if _at(self.values, f"algorithm.{k}") == v]:
-                self._forget(f"algorithm.{key}")
+            if old in PRESETS:
+                implied = AlgorithmConfig(name=old).model_dump(mode="json")
+                _prune(self.values["algorithm"], implied)
         elif name == "kind" and isinstance(found := _lookup(self.root, group), Shape):
             member = found.kinds.get(str(value))
             for key in list(_at(self.values, group)) if member is not None else []:
@@ -301,8 +301,9 @@ class _Draft:
             raise ConfigError(f"{self.place(path)}: {path}: {_first_line(error)}") from None
         for name, info in self.root.model_fields.items():
             found = shape(info.annotation)
-            if found is not None and found.kinds and not found.many and isinstance(values.get(name), dict):
-                values[name].setdefault("kind", info.default.kind)
+            one_of_several = found is not None and found.kinds and not found.many
+            if one_of_several and isinstance(values.get(name), dict) and isinstance(info.default, Section):
+                values[name].setdefault("kind", kind_of(type(info.default)))
         return values
 
 
@@ -385,6 +386,17 @@ def _at(tree: Any, path: str) -> Any:
     return tree
 
 
+def _prune(given: dict[str, Any], implied: Mapping[str, Any]) -> None:
+    """Take out what is as it would be anyway: a resolved configuration states everything."""
+    for key in list(given):
+        if isinstance(given[key], dict) and isinstance(implied.get(key), dict):
+            _prune(given[key], implied[key])
+            if not given[key]:
+                del given[key]
+        elif key in implied and given[key] == implied[key]:
+            del given[key]
+
+
 def _first_line(text: object) -> str:
     return str(text).strip().partition("\n")[0].rstrip(".")
 
@@ -392,7 +404,7 @@ def _first_line(text: object) -> str:
 # ---------------------------------------------------------------- pydantic's errors in the house form
 
 
-def _report(problem: ErrorDetails, draft: _Draft, values: dict[str, Any]) -> Iterator[str]:
+def _report(problem: Mapping[str, Any], draft: _Draft, values: dict[str, Any]) -> Iterator[str]:
     path, section = _locate(draft.root, problem["loc"], values)
     kind, context, value = problem["type"], problem.get("ctx", {}), problem["input"]
     if kind == "too_short" and len(value) >= context["min_length"]:

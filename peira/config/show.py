@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from peira.config.algorithm import AlgorithmConfig
 from peira.config.aliases import REFUSED, TRANSLATED
@@ -112,8 +111,8 @@ def _compared(value: Section, base: Section | None, prefix: str) -> Iterator[tup
         return
     for name in type(value).model_fields:
         ours, theirs = getattr(value, name), getattr(base, name)
-        if isinstance(ours, Section) and type(ours) is type(theirs):
-            yield from _compared(ours, theirs, f"{prefix}{name}.")
+        if isinstance(ours, Section):
+            yield from _compared(ours, theirs if type(theirs) is type(ours) else None, f"{prefix}{name}.")
         elif ours != theirs:
             yield f"{prefix}{name}", ours
 
@@ -147,9 +146,9 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    value = field.get_default(call_default_factory=True)
-    if value is PydanticUndefined:
+    if field.is_required():
         return "required"
+    value = field.get_default(call_default_factory=True)
     if isinstance(value, Section):
         return f"`{kind_of(type(value))}`" if "kind" in type(value).model_fields else "as below"
     return f"`{_inline(value)}`"

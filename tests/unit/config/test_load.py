@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from peira.config.load import load_config, load_settings
+from peira.config.presets import PRESETS
 from peira.config.pretrain import PretrainConfig
 from peira.config.run import RunConfig
+from peira.config.show import as_yaml
 from peira.errors import ConfigError, ExitCode
 
 BASE = {"model": "some/model", "data": "tasks.jsonl", "verifier": "math"}
@@ -114,6 +116,14 @@ def test_another_preset_keeps_given_fields_and_drops_those_of_the_old_preset(rec
     run = read(recipe(TEXT + resolved), "algorithm=dr_grpo")
     assert (run.algorithm.scale, run.algorithm.average) == ("none", "constant")  # the rows of dr_grpo
     assert run.algorithm.clip_high == 0.3  # given, and no row's
+
+
+@pytest.mark.parametrize("old", PRESETS)
+@pytest.mark.parametrize("new", ["grpo", "avspo", "fipo", "standard"])
+def test_a_saved_configuration_can_take_another_preset(tmp_path, old, new):
+    saved = tmp_path / "config.yaml"
+    saved.write_text(as_yaml(read(BASE, f"algorithm={old}")))
+    assert read(saved, f"algorithm={new}").algorithm == read(BASE, f"algorithm={new}").algorithm
 
 
 def test_python_and_files_agree_on_presets(recipe):
