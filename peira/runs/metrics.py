@@ -305,6 +305,21 @@ _METRICS = [
         high=0.05,
     ),
     Metric(
+        name="noise/gap_mean",
+        unit="",
+        meaning="Mean absolute difference between noise-corrected and uncorrected advantages.",
+    ),
+    Metric(
+        name="noise/gap_max",
+        unit="",
+        meaning="Largest such difference.",
+    ),
+    Metric(
+        name="noise/cosine",
+        unit="",
+        meaning="Cosine between corrected and uncorrected advantages; at 1 the correction changes nothing.",
+    ),
+    Metric(
         name="sync/canary_gap_nats",
         unit="nats",
         meaning=(
