@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from peira.build.verifier_code import build_code_verifier
+from peira.build.verifier_compose import build_composed
 from peira.build.verifier_judge import build_judge, build_rubric
 from peira.config.load import load_config, load_settings
 from peira.config.verifier import (
@@ -19,6 +20,7 @@ from peira.config.verifier import (
     VerifierConfig,
 )
 from peira.config.verifier_code import CodeConfig
+from peira.config.verifier_compose import ComposedConfig
 from peira.config.verifier_judge import JudgeConfig, RubricConfig
 from peira.verifiers.channels import Channel, VerifierSet
 from peira.verifiers.choice import ChoiceVerifier
@@ -38,6 +40,8 @@ def build_verifier(config: VerifierConfig) -> Verifier:
     Raises:
         ConfigError: a setting that only the verifier itself can check.
     """
+    if isinstance(config, ComposedConfig):
+        return build_composed(config, build_verifier)
     match config:
         case MathConfig():
             return _math(config)

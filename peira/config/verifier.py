@@ -7,6 +7,7 @@ from pydantic import Field
 from peira.config.channel import ChannelConfig
 from peira.config.section import KIND, Section
 from peira.config.verifier_code import CodeConfig
+from peira.config.verifier_compose import ComposedConfig
 from peira.config.verifier_judge import JudgeConfig, RubricConfig
 
 
@@ -110,6 +111,7 @@ VerifierConfig = Annotated[
     | FormatConfig
     | ReasoningGymVerifierConfig
     | FunctionConfig
+    | ComposedConfig
     | CodeConfig
     | JudgeConfig
     | RubricConfig,
