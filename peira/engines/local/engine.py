@@ -227,9 +227,7 @@ class LocalEngine:
             tuple((7919 * (row + 1) * (i + 1) + 31 * i) % vocabulary for i in range(length + CANARY_STEPS))
             for row, length in enumerate(CANARY_PROMPTS)
         ]
-        decoder = new_decoder(
-            self._sampling_network, max_rows=len(sequences), new_tokens=CANARY_STEPS
-        )
+        decoder = new_decoder(self._sampling_network, max_rows=len(sequences), new_tokens=CANARY_STEPS)
         prompts = decoder.prefill([s[:-CANARY_STEPS] for s in sequences])
         decoder.admit(prompts, [1] * len(prompts))
         features = torch.stack([prompt.feature for prompt in prompts])
@@ -281,10 +279,7 @@ class LocalEngine:
             )
             with no_progress_bars():
                 fresh = type(model).from_pretrained(path, dtype=model.dtype, local_files_only=True)
-            weights = fresh.state_dict()
-            with torch.no_grad():
-                for name, tensor in model.state_dict(keep_vars=True).items():
-                    tensor.copy_(weights[name])
+            _copy_weights(fresh, model)
             learner.restore(stored)
         except (OSError, KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(
@@ -298,3 +293,13 @@ class LocalEngine:
         if self._learner is not None:
             self._learner = None
             del self._sampler, self._sampling_network
+
+
+@torch.no_grad()
+def _copy_weights(source: PreTrainedModel, target: PreTrainedModel) -> None:
+    """In place, so that whoever holds the tensors (optimizer, sampler) keeps holding the right ones."""
+    given, held = source.state_dict(), target.state_dict(keep_vars=True)
+    if given.keys() != held.keys():
+        raise KeyError(f"{sorted(given.keys() ^ held.keys())[0]} on one side only")
+    for name, tensor in held.items():
+        tensor.copy_(given[name])

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from peira.models.decoder import Prompt, new_decoder
@@ -125,12 +126,11 @@ class _Batch:
         finished: list[_Row] = []
         if self._rows:
             features = self._decoder.step([row.tokens[-1] for row in self._rows])
-            self._draw(self._rows, features)
+            self._draw(self._rows, self._network.logits(features))
             finished += self._drop_finished()
         if self._waiting and self._has_room():
-            features = self._admit()
-            first = len(self._rows) - features.shape[0]
-            self._draw(self._rows[first:], features)
+            logits = self._admit()
+            self._draw(self._rows[-logits.shape[0] :], logits)
             finished += self._drop_finished()
         return finished
 
@@ -152,8 +152,8 @@ class _Batch:
         left = sum(waiting.left for waiting in self._waiting)
         return not self._rows or free >= min(left, max(1, self._max_rows // 8))
 
-    def _admit(self) -> Tensor:
-        """Begin rows for as many waiting samples as fit; features of their prompts' last tokens."""
+    def _admit(self) -> Float[Tensor, "N V"]:
+        """Begin rows for as many waiting samples as fit; logits of their first tokens."""
         free = self._max_rows - len(self._rows)
         chosen: list[_Waiting] = []
         counts: list[int] = []
@@ -173,8 +173,8 @@ class _Batch:
         while self._waiting and self._waiting[0].left == 0:
             self._waiting.popleft()
         which = torch.tensor([i for i, count in enumerate(counts) for _ in range(count)])
-        features = torch.stack([prompt.feature for prompt in prompts])
-        return features[which.to(features.device)]
+        logits = self._network.logits(torch.stack([prompt.feature for prompt in prompts]))
+        return logits[which.to(logits.device)]
 
     def _prefill(self, waiting: Sequence[_Waiting]) -> None:
         """Compute each prompt once, several together, those of like length side by side."""
@@ -189,9 +189,8 @@ class _Batch:
             for w, prompt in zip(part, self._decoder.prefill([sequences[id(w)] for w in part]), strict=True):
                 w.prompt = prompt
 
-    def _draw(self, rows: Sequence[_Row], features: Tensor) -> None:
+    def _draw(self, rows: Sequence[_Row], logits: Float[Tensor, "N V"]) -> None:
         """Draw a token for each row; rows with equal settings are drawn together."""
-        logits = self._network.logits(features)
         kinds: dict[tuple[float, float, int], list[int]] = {}
         for i, row in enumerate(rows):
             params = row.request.params
