@@ -65,7 +65,7 @@ def build_client(config: ChatClientConfig, cache: Path | None) -> ChatClient:
 class LocalChat:
     """A causal language model in this process, greedy or sampled; loaded once per process, on first use.
 
-    For small judges and for work without a network. One reply at a time: a server is faster for anything large.
+    For small judges and for work without a network. One reply at a time: a server is faster for large ones.
     """
 
     model: str

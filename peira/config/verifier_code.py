@@ -24,12 +24,12 @@ class CodeConfig(ChannelConfig):
     containers: Literal["exact", "loose"] = "exact"
     """exact: a tuple is no list; loose: sequences and mappings by their items."""
     whitespace: Literal["exact", "lines", "tokens"] = "lines"
-    """For printed text. lines: blanks at line ends, blank lines at the end do not count; tokens: only words."""
+    """For printed text. lines: blanks at line ends and blank lines at the end do not count; tokens: words."""
     run_s: float = Field(default=4.0, gt=0)
     """Wall-clock seconds for one test."""
-    total_s: float = Field(default=8.0, gt=0)
-    """Wall-clock seconds for all tests of a task; what does not get its turn has timed out. Keep it below
-    `timeout_s`: what the worker's limit ends is unjudged, what this one ends is judged 0."""
+    total_s: float = Field(default=6.0, gt=0)
+    """Wall-clock seconds for all tests of a task; what does not get its turn has timed out. Keep it two
+    seconds and more below `timeout_s`: what that one ends is unjudged, what this one ends is judged 0."""
     memory_bytes: int = Field(default=512 * 1024**2, ge=64 * 1024**2)
     """Address space of a program."""
     output_bytes: int = Field(default=1024**2, ge=1024)

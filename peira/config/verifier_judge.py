@@ -22,8 +22,8 @@ class HttpClientConfig(Section):
     timeout_s: float = Field(default=30.0, gt=0)
     """Wall-clock seconds for one request."""
     total_s: float = Field(default=60.0, gt=0)
-    """For one reply with all its retries. Give the channel a `timeout_s` above it: a worker that is killed first
-    reports a timeout instead of the outage."""
+    """For one reply with all its retries. Give the channel a `timeout_s` above it: a worker that is killed
+    first reports a timeout instead of the outage."""
     attempts: int = Field(default=4, ge=1)
     """How often a request is sent that meets a connection error, a time-out, 429 or 5xx."""
     structured: bool = True
@@ -82,8 +82,8 @@ class RubricConfig(ChannelConfig):
     cache: Path | None = None
     """A folder of replies: the same question is not asked twice, not even by another run."""
     aggregate: Literal["essential_first", "gated", "halved"] = "essential_first"
-    """essential_first: additional criteria count only when all essential ones are met; gated: in proportion to
-    them; halved: e (0.5 + 0.5 a)."""
+    """essential_first: additional criteria count only when all essential ones are met; gated: in proportion
+    to them; halved: e (0.5 + 0.5 a)."""
     kappa: float = Field(default=0.3, ge=0, lt=1)
     """Share of the reward that additional criteria can add."""
     unreadable: Literal["zero", "abstain"] = "zero"

@@ -62,31 +62,40 @@ class WarmPool:
 
 
 _pools: dict[Hashable, WarmPool] = {}
-_launchers: dict[int, ThreadPoolExecutor] = {}
+_launcher: ThreadPoolExecutor | None = None
 _lock = threading.Lock()
 
 
 def pool_of(key: Hashable, spawn: Callable[[], Guest], size: int) -> WarmPool:
     """This process's pool for sandboxes with these settings. A fork starts its own."""
+    global _launcher
     with _lock:
-        pid = os.getpid()
-        if pid not in _launchers:
-            _launchers.clear()
-            _pools.clear()  # those guests belong to the process we were forked from
-            _launchers[pid] = ThreadPoolExecutor(1, thread_name_prefix="sandbox-launcher")
-            atexit.register(close_pools, pid)
+        if _launcher is None:
+            _launcher = ThreadPoolExecutor(1, thread_name_prefix="sandbox-launcher")
         if key not in _pools:
-            _pools[key] = WarmPool(spawn, size, _launchers[pid])
+            _pools[key] = WarmPool(spawn, size, _launcher)
         return _pools[key]
 
 
-def close_pools(pid: int | None = None) -> None:
+@atexit.register
+def close_pools() -> None:
     """Kill every waiting guest of this process; later sessions start afresh."""
+    global _launcher
     with _lock:
-        if os.getpid() not in _launchers or (pid is not None and pid != os.getpid()):
-            return
-        pools, launcher = list(_pools.values()), _launchers.pop(os.getpid())
+        pools, launcher, _launcher = list(_pools.values()), _launcher, None
         _pools.clear()
     for pool in pools:
         pool.close()
-    launcher.shutdown()
+    if launcher is not None:
+        launcher.shutdown()
+
+
+def _forget() -> None:
+    """In a forked child: the guests, the thread and perhaps a held lock belong to the parent."""
+    global _launcher, _lock
+    _lock = threading.Lock()
+    _launcher = None
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -7,6 +7,7 @@
 An outage is typed: `Outage` is an infrastructure error, and never a low score.
 """
 
+import atexit
 import hashlib
 import json
 import os
@@ -72,30 +73,41 @@ class ChatClient(Protocol):
         ...
 
 
-_clients: dict[int, "httpx.Client"] = {}
+_client: "httpx.Client | None" = None
 _lock = threading.Lock()
 
 
-def _http_client() -> "httpx.Client":
-    """This process's connections. A fork starts its own."""
+def _connections() -> "httpx.Client":
+    """This process's connections. A fork opens its own."""
+    global _client
     try:
         import httpx
     except ImportError as error:
         raise VerifierError("judge: expected the package httpx; pip install 'peira[judge]'") from error
     with _lock:
-        pid = os.getpid()
-        if pid not in _clients:
-            _clients.clear()
-            _clients[pid] = httpx.Client()
-        return _clients[pid]
+        if _client is None:
+            _client = httpx.Client()
+        return _client
 
 
+@atexit.register
 def close_connections() -> None:
     """Close this process's connections; the next request opens new ones."""
+    global _client
     with _lock:
-        client = _clients.pop(os.getpid(), None)
+        client, _client = _client, None
     if client is not None:
         client.close()
+
+
+def _forget() -> None:
+    """In a forked child: the connections and perhaps a held lock belong to the parent."""
+    global _client, _lock
+    _lock = threading.Lock()
+    _client = None
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +141,7 @@ class HttpChat:
 
     def complete(self, request: ChatRequest) -> str:
         """Ask the endpoint."""
-        client = _http_client()
+        client = _connections()
         import httpx
         import tenacity
 

@@ -125,7 +125,9 @@ class Runner:
     def _test_code(self, source: str, suite: TestCode, deadline: float) -> SuiteResult:
         place = self.pytest_sandbox if suite.kind == "pytest" else self.sandbox
         if place is None:
-            raise VerifierError("code: tests: pytest: expected a sandbox that finds pytest; pip install pytest")
+            raise VerifierError(
+                "code: tests: pytest: expected a sandbox with pytest in it; pip install pytest"
+            )
         if not self.language.can_call:
             raise VerifierError("code: tests: test code runs Python programs only; give stdin and stdout")
         program = Program(self.sandbox, source, name=suite.module)

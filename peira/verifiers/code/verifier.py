@@ -35,7 +35,7 @@ class CodeVerifier:
     scoring: Literal["all", "fraction"] = "all"
     """all: 1 when every test passes, else 0; fraction: the share of tests that pass."""
     comparison: Comparison = field(default_factory=Comparison)
-    total_s: float = 8.0
+    total_s: float = 6.0
     """Seconds for a whole suite; keep it below the time a scoring worker has."""
 
     def __post_init__(self) -> None:

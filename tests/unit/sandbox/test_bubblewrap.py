@@ -210,6 +210,22 @@ def sleepers(argument: str) -> list[int]:
     return [p.pid for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["/bin/sleep", argument]]
 
 
+def test_a_forked_process_starts_guests_of_its_own():
+    code = """
+        import os
+        from peira.sandbox import BubblewrapSandbox
+        box = BubblewrapSandbox(warm=1)
+        assert box.run(["/bin/echo", "parent"]).stdout == b"parent\\n"
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if box.run(["/bin/echo", "child"]).stdout == b"child\\n" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert box.run(["/bin/echo", "parent"]).stdout == b"parent\\n"
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_threads_share_a_pool_and_a_thread_that_ends_takes_no_guest_with_it():
     box = replace(BOX, tmp_bytes=5 * 1024**2, warm=3)
     results = []

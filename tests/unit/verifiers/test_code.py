@@ -93,7 +93,7 @@ def test_a_fraction_counts_the_tests_and_all_wants_every_one(verifier):
 
 
 def test_a_test_that_kills_the_program_costs_only_itself(verifier):
-    code = "import os\ndef add(a, b):\n    if a == 1: os._exit(1)\n    if a == 2: raise ValueError(a)\n    return a + b"
+    code = "import os\ndef add(a, b):\n    if a == 1: os._exit(1)\n    if a == 2: 1 / 0\n    return a + b"
     verdict = judge(verifier, code, FOUR_CALLS, entry_point="add")
     assert verdict.score == 0.5
     assert verdict.detail.startswith("runtime_error: 2 of 4 passed; test 1:")
