@@ -310,6 +310,10 @@ def _loss_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
     loss = given.loss
     if loss in ("cispo", "reinforce") and given.dual_clip is not None:
         yield "dual_clip", f"expected none with loss = {loss}, which clips no loss"
+    if loss == "reinforce":
+        for name in ("clip_low", "clip_high"):
+            if getattr(given, name) != AlgorithmConfig.model_fields[name].default:
+                yield name, "expected nothing with loss = reinforce, which has no ratio to clip; leave it out"
     if loss == "reinforce" and given.mismatch.max_drop is not None:
         yield "mismatch.max_drop", "expected none with loss = reinforce, which reads no old log-probs"
     if given.clip_low == 1 and loss in ("clipped", "gspo"):

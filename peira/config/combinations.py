@@ -25,6 +25,7 @@ def contradictions(run: "RunConfig") -> Iterator[Problem]:
     yield from _verifiers(run)
     yield from _sampling(run)
     yield from _algorithm(run)
+    yield from _reward_range(run)
     yield from _evaluation(run)
     yield from _schedule(run)
 
@@ -147,6 +148,29 @@ def _algorithm(run: "RunConfig") -> Iterator[Problem]:
             "algorithm.kl.estimator",
             kl.estimator,
             "expected no estimator where the penalty is off; set algorithm.kl.coefficient or leave it out",
+        )
+
+
+def _reward_range(run: "RunConfig") -> Iterator[Problem]:
+    algorithm = run.algorithm
+    if algorithm.pass_k is not None and algorithm.pass_k >= run.group_size:
+        yield (
+            "algorithm.pass_k",
+            algorithm.pass_k,
+            f"expected less than group_size = {run.group_size}: a rollout is compared with what its siblings "
+            "reach in as many attempts",
+        )
+    weights = [verifier.weight for verifier in run.verifiers]
+    who = [name for name in ("sign", "pass_at_k") if algorithm.advantage == name]
+    who += ["a repair"] if algorithm.repair is not None else []
+    who += ["a noise correction"] if algorithm.noise.correction != "none" else []
+    if who and (min(weights) < 0 or sum(weights) > 1 + 1e-9):
+        index = next((i for i, weight in enumerate(weights) if weight < 0), weights.index(max(weights)))
+        yield (
+            f"verifiers.{index}.weight",
+            weights[index],
+            f"expected weights >= 0 that add up to at most 1 with {who[0]}, which must know which end of the "
+            "reward is right",
         )
 
 

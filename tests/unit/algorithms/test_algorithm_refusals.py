@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from peira.build.algorithm import build_algorithm
 from peira.config.algorithm import AlgorithmConfig
+from peira.config.run import RunConfig
 from peira.errors import ConfigError
 
 
@@ -44,6 +45,7 @@ from peira.errors import ConfigError
         ),
         ({"name": "cispo", "dual_clip": 3.0}, "which clips no loss"),
         ({"loss": "reinforce", "mismatch": {"max_drop": 0.5}}, "reads no old log-probs"),
+        ({"loss": "reinforce", "clip_high": 0.5}, "clip_high = 0.5.*no ratio to clip"),
         ({"clip_low": 1.0}, "no lower bound"),
         ({"name": "gspo", "future_kl": {}}, "no ratio per token"),
         ({"future_kl": {"low": 1.5, "high": 1.2}}, "future_kl.low = 1.5: expected at most"),
@@ -90,6 +92,38 @@ def test_combinations_that_make_sense_build(settings):
     )
     assert algorithm.needs_old_logprobs == (settings.get("mismatch", {}).get("old_logprobs") == "learner")
     assert algorithm.needs_reference == ("kl" in settings)
+
+
+RUN = {"model": "some/model", "data": "tasks.jsonl", "verifiers": [{"kind": "math"}], "group_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"algorithm": {"name": "pass_at_k", "pass_k": 4}},
+            "algorithm.pass_k = 4: expected less than group_size",
+        ),
+        (
+            {"algorithm": "avspo", "verifiers": [{"kind": "math", "weight": 2.0}]},
+            "verifiers.0.weight = 2.0: expected weights >= 0 that add up to at most 1 with a repair",
+        ),
+        (
+            {
+                "algorithm": "sign",
+                "verifiers": [{"kind": "math", "weight": 0.5}, {"kind": "numeric", "weight": -0.1}],
+            },
+            "verifiers.1.weight = -0.1.*with sign",
+        ),
+    ],
+)
+def test_methods_that_must_know_which_end_is_right_look_at_the_whole_run(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        RunConfig.model_validate(RUN | settings)
+
+
+def test_an_eps_for_whitening_alone_is_read():
+    RunConfig.model_validate(RUN | {"algorithm": {"whiten": "rollouts", "std_eps": 0.1}})
 
 
 def test_a_condition_on_an_unknown_verifier_is_named():
