@@ -15,7 +15,7 @@ def pretrain(
         Path | None, typer.Option(help="Folder to write, which must not exist; models/NAME when not given.")
     ] = None,
 ) -> None:
-    """Pretrain a tiny character-level model on procedural traces, and write it as an ordinary model folder."""
+    """Pretrain a tiny character-level model on procedural traces; write an ordinary model folder."""
     from peira.config.pretrain import load_pretrain
 
     config = load_pretrain(recipe, overrides or ())

@@ -240,8 +240,8 @@ def check_fit(config: PretrainedConfig, tokenizer: HFTokenizer) -> None:
     if tokenizer.vocabulary_size > rows:
         raise ModelError(
             f"{tokenizer.place}: vocab_size = {rows}: expected at least {tokenizer.vocabulary_size} "
-            "embedding rows, one for each id of the tokenizer; they do not belong together, or tokens were added "
-            "without resizing"
+            "embedding rows, one for each id of the tokenizer; they do not belong together, or tokens were "
+            "added without resizing"
         )
 
 

@@ -18,7 +18,7 @@ from peira.types.task import Message
 @pytest.mark.parametrize(
     ("like", "expected"),
     [
-        # By layer: q 896*896+896, k and v 896*128+128 each, o 896*896, three MLP matrices of 896*4864, two norms;
+        # By layer: q 896*896+896, k and v 896*128+128 each, o 896*896, three matrices of 896*4864, two norms;
         # 24 layers, 151936*896 tied embeddings, a last norm.
         (
             "Qwen/Qwen2.5-0.5B-Instruct",
