@@ -42,7 +42,7 @@ def train(
     from peira.build.doctor import cheap_checks
     from peira.build.plan import plan
     from peira.build.run import check_folder, prepare, run_training
-    from peira.cli.display import Display, duration, print_pairs
+    from peira.cli.display import Display, print_pairs
     from peira.cli.doctor import failures, print_checks
     from peira.errors import ExitCode, StopRun
 
@@ -65,7 +65,7 @@ def train(
             before, after = summary.before.headline_estimate, summary.after.headline_estimate
             display.say(
                 f"held-out accuracy: {before.value:.3f} -> {after.value:.3f} "
-                f"({after.num_questions} questions, {duration(summary.duration_s)}, "
+                f"({after.num_questions} questions, {summary.duration_s / 60:.1f} min, "
                 f"run {prepared.run_folder})"
             )
     return ExitCode.DONE

@@ -56,8 +56,9 @@ def test_training_prints_the_plan_and_leaves_a_run(place, capsys):
     # one of four canned completions is right for every task, greedy or not: the first, "so 1"
     assert "step 3/3  reward 0.250  collapsed 0%" in out
     last = out.splitlines()[-1]
-    assert last.startswith("held-out accuracy: 0.")
-    assert last.endswith("run runs/first)")
+    assert re.fullmatch(
+        r"held-out accuracy: 0\.\d{3} -> 0\.\d{3} \(\d+ questions, \d+\.\d min, run runs/first\)", last
+    )
     folder = place / "runs" / "first"
     assert {"config.yaml", "metrics.jsonl", "ledger.jsonl", "checkpoints"} <= {
         p.name for p in folder.iterdir()
