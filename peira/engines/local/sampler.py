@@ -51,6 +51,7 @@ class _Waiting:
 
     def __init__(self, request: SampleRequest) -> None:
         self.request = request
+        self.sequence = (*request.prompt_ids, *request.prefix_ids)
         self.begun = 0
         self.prompt: Prompt | None = None
 
@@ -177,17 +178,19 @@ class _Batch:
         return logits[which.to(logits.device)]
 
     def _prefill(self, waiting: Sequence[_Waiting]) -> None:
-        """Compute each prompt once, several together, those of like length side by side."""
-        sequences = {id(w): (*w.request.prompt_ids, *w.request.prefix_ids) for w in waiting}
-        ordered = sorted(waiting, key=lambda w: len(sequences[id(w)]), reverse=True)
+        """Compute each sequence once, several together, those of like length side by side.
+
+        Requests further back that begin with the same tokens (siblings asked for one by one, later samples of
+        a tree) get the same computation.
+        """
+        ordered = sorted({w.sequence for w in waiting}, key=len, reverse=True)
+        computed: dict[tuple[int, ...], Prompt] = {}
         while ordered:
-            width = len(sequences[id(ordered[0])])
-            part, ordered = (
-                ordered[: max(1, PREFILL_TOKENS // width)],
-                ordered[max(1, PREFILL_TOKENS // width) :],
-            )
-            for w, prompt in zip(part, self._decoder.prefill([sequences[id(w)] for w in part]), strict=True):
-                w.prompt = prompt
+            count = max(1, PREFILL_TOKENS // len(ordered[0]))
+            part, ordered = ordered[:count], ordered[count:]
+            computed |= zip(part, self._decoder.prefill(part), strict=True)
+        for w in self._waiting:
+            w.prompt = w.prompt or computed.get(w.sequence)
 
     def _draw(self, rows: Sequence[_Row], logits: Float[Tensor, "N V"]) -> None:
         """Draw a token for each row; rows with equal settings are drawn together."""

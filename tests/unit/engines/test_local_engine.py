@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,22 @@ def test_each_prompt_is_prefilled_once_even_when_its_samples_begin_at_different_
     )
     assert len(found) == 12
     assert sorted(prefilled) == [4, 9]
+
+
+def test_siblings_asked_for_one_by_one_share_a_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefilled: list[int] = []
+    original = CachedDecoder.prefill
+
+    def watched(self: CachedDecoder, sequences: list[tuple[int, ...]]) -> object:
+        prefilled.extend(map(len, sequences))
+        return original(self, sequences)
+
+    monkeypatch.setattr(CachedDecoder, "prefill", watched)
+    engine = LocalEngine(llama(), end_ids=(2,), config=LocalEngineConfig(max_rows=2))
+    siblings = [replace(request(f"{i}", num_samples=1), seed=i) for i in range(5)]
+    found = asyncio.run(drawn(engine, *siblings))
+    assert len({c.request_id for c in found}) == 5
+    assert prefilled == [4]
 
 
 def test_finished_rows_cost_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
