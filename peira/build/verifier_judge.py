@@ -58,7 +58,7 @@ def build_client(config: ChatClientConfig, cache: Path | None) -> ChatClient:
         client = HttpChat(**config.model_dump(exclude={"kind"}))
     else:
         client = LocalChat(model=config.model, device=config.device)
-    return CachedChat(client=client, folder=cache) if cache is not None else client
+    return CachedChat(client=client, folder=cache.expanduser()) if cache is not None else client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from peira.config.channel import ChannelConfig
 
@@ -11,6 +11,8 @@ class CodeConfig(ChannelConfig):
     """Programs judged by running them against unit tests in a sandbox."""
 
     kind: Literal["code"] = "code"
+    timeout_s: float | None = Field(default=10.0, gt=0)
+    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`."""
     language: Literal["python", "c"] = "python"
     """What programs are written in; C is compiled by gcc in the sandbox and runs whole programs only."""
     extract: Literal["last", "first", "only", "whole"] = "last"
@@ -42,3 +44,12 @@ class CodeConfig(ChannelConfig):
     """Sandboxes that wait, started, in each worker."""
     allow_unsafe: bool = False
     """Run without isolation where there is no bubblewrap: on machines that may be lost."""
+
+    @model_validator(mode="after")
+    def _suite_ends_before_its_worker(self) -> "CodeConfig":
+        if self.timeout_s is not None and self.total_s + 2 > self.timeout_s:
+            raise ValueError(
+                f"total_s = {self.total_s}: expected at most timeout_s - 2 = {self.timeout_s - 2}, "
+                "or programs that hang go unjudged instead of being judged 0; raise timeout_s"
+            )
+        return self

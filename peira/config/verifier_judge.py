@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from peira.config.channel import ChannelConfig
 from peira.config.section import KIND, Section
@@ -22,8 +22,7 @@ class HttpClientConfig(Section):
     timeout_s: float = Field(default=30.0, gt=0)
     """Wall-clock seconds for one request."""
     total_s: float = Field(default=60.0, gt=0)
-    """For one reply with all its retries. Give the channel a `timeout_s` above it: a worker that is killed
-    first reports a timeout instead of the outage."""
+    """For one reply with all its retries."""
     attempts: int = Field(default=4, ge=1)
     """How often a request is sent that meets a connection error, a time-out, 429 or 5xx."""
     structured: bool = True
@@ -51,6 +50,8 @@ class JudgeConfig(ChannelConfig):
     """A language model that says whether an answer is right, or how good it is."""
 
     kind: Literal["judge"] = "judge"
+    timeout_s: float | None = Field(default=120.0, gt=0)
+    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`."""
     client: ChatClientConfig
     """Which model."""
     cache: Path | None = None
@@ -72,11 +73,18 @@ class JudgeConfig(ChannelConfig):
     max_tokens: int = Field(default=512, ge=16)
     """Ceiling on the judge's reply."""
 
+    @model_validator(mode="after")
+    def _outages_are_reported_in_time(self) -> "JudgeConfig":
+        _refuse_late_outages(self.client, self.timeout_s)
+        return self
+
 
 class RubricConfig(ChannelConfig):
     """A rubric per task: facts extracted by a model and checked by rule, other criteria judged by a model."""
 
     kind: Literal["rubric"] = "rubric"
+    timeout_s: float | None = Field(default=120.0, gt=0)
+    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`."""
     client: ChatClientConfig
     """Which model extracts and judges. It never sees the truth."""
     cache: Path | None = None
@@ -90,3 +98,16 @@ class RubricConfig(ChannelConfig):
     """What becomes of a criterion whose reply stays unreadable: 0 and a flag, or the answer is unjudged."""
     max_tokens: int = Field(default=1024, ge=16)
     """Ceiling on one reply."""
+
+    @model_validator(mode="after")
+    def _outages_are_reported_in_time(self) -> "RubricConfig":
+        _refuse_late_outages(self.client, self.timeout_s)
+        return self
+
+
+def _refuse_late_outages(client: HttpClientConfig | LocalClientConfig, timeout_s: float | None) -> None:
+    if isinstance(client, HttpClientConfig) and timeout_s is not None and client.total_s >= timeout_s:
+        raise ValueError(
+            f"client.total_s = {client.total_s}: expected less than timeout_s = {timeout_s}, "
+            "or the worker is killed before it can report an outage; raise timeout_s"
+        )

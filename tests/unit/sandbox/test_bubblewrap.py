@@ -1,15 +1,18 @@
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 
+from peira import errors
 from peira.errors import SandboxError
 from peira.sandbox import BubblewrapSandbox, Limits, Outcome, open_sandbox, probe
 from peira.sandbox.guest import Foreign
@@ -34,6 +37,27 @@ def run(code: str, **options):
 def test_every_escape_of_the_probe_is_tried_and_fails():
     assert len(PROBE.checks) >= 13
     assert all(PROBE.checks.values())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can try it as another user")
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv")
+def test_it_holds_for_an_ordinary_user_too(tmp_path):
+    (tmp_path / "peira").mkdir()
+    for name in ("__init__.py", "errors.py", "sandbox", "py.typed"):
+        source = Path(errors.__file__).parent / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / "peira" / name)
+    for path in (*tmp_path.parents[:2], tmp_path, *tmp_path.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o055)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from peira.sandbox import probe; print(probe())"
+    )
+    python = next((p for p in ("/usr/bin/python3.11", "/usr/bin/python3.12") if os.path.exists(p)), None)
+    if python is None:
+        pytest.skip("the interpreter of this environment is in a folder that only root can enter")
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python, "-I", "-B", "-c", code]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert said.stdout.startswith("Probe(works=True"), said.stdout + said.stderr
+    assert "user='user namespace'" in said.stdout
 
 
 def test_a_program_reads_its_input_and_its_files_and_its_output_comes_back_unchanged():

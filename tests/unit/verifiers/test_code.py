@@ -259,6 +259,12 @@ def test_the_configuration_builds_a_verifier_that_judges():
     close_pools()
 
 
+def test_a_suite_that_may_outlast_its_worker_is_refused():
+    with pytest.raises(ValueError, match=r"total_s = 9.0: expected at most timeout_s - 2 = 8.0"):
+        CodeConfig(total_s=9)
+    assert CodeConfig(total_s=9, timeout_s=11).total_s == 9
+
+
 def test_without_isolation_the_configuration_builds_nothing_unless_told(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SandboxError, match="install bubblewrap"):

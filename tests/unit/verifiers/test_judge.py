@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peira.build.verifier import build_verifier
-from peira.config.verifier_judge import HttpClientConfig, JudgeConfig
+from peira.config.verifier_judge import HttpClientConfig, JudgeConfig, RubricConfig
 from peira.errors import ConfigError, VerifierError
 from peira.types.rollout import StopReason
 from peira.types.task import Message, Task
@@ -438,6 +438,14 @@ def test_samples_that_would_all_be_alike_are_refused():
     http = HttpClientConfig(base_url="http://127.0.0.1:1/v1", model="m")
     with pytest.raises(ConfigError, match="samples = 3: expected 1 at temperature 0"):
         build_verifier(JudgeConfig(client=http, samples=3))
+
+
+def test_a_client_that_may_outlast_its_worker_is_refused():
+    http = HttpClientConfig(base_url="http://127.0.0.1:1/v1", model="m", total_s=200)
+    for config in (JudgeConfig, RubricConfig):
+        with pytest.raises(ValueError, match=r"client.total_s = 200.0: expected less than timeout_s = 120.0"):
+            config(client=http)
+        assert config(client=http, timeout_s=300).timeout_s == 300
 
 
 class Recorder:
