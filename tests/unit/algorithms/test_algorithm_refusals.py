@@ -81,6 +81,8 @@ def test_void_combinations_are_refused_with_the_reason(settings, message):
         {"kl": {"coefficient": 0.1, "off_policy": True}},
         {"name": "dapo", "mismatch": {"correction": "mask", "low": 0.5, "high": 5.0}},
         {"mismatch": {"old_logprobs": "learner", "max_drop": 0.5, "veto": 1e-4, "normalise": True}},
+        {"loss": "reinforce"},
+        {"mismatch": {"correction": "none"}},
         {"name": "fipo", "future_kl": {"safety": "cap", "low": 0.8}},
         {"name": "avspo", "repair": {"kind": "sign", "magnitude": 0.8}},
         {"name": "gdpo", "conditions": [{"channel": "format", "requires": "math"}]},
@@ -124,6 +126,11 @@ def test_methods_that_must_know_which_end_is_right_look_at_the_whole_run(setting
 
 def test_an_eps_for_whitening_alone_is_read():
     RunConfig.model_validate(RUN | {"algorithm": {"whiten": "rollouts", "std_eps": 0.1}})
+
+
+def test_something_else_than_settings_is_refused():
+    with pytest.raises(ValidationError, match="dictionary or"):
+        AlgorithmConfig.model_validate(3)
 
 
 def test_a_condition_on_an_unknown_verifier_is_named():

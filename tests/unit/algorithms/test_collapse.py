@@ -166,6 +166,24 @@ def test_the_first_step_has_no_progress_to_compare():
     assert observed(QUARTER_ALIVE, {})["avspo/trigger"] == 0.5
 
 
+def test_a_step_without_a_verdict_moves_nothing():
+    outcomes = torch.full((1, 2), math.nan)
+    context = StepContext(outcomes=outcomes, state={"avspo/trigger": 0.4, "avspo/progress": 0.3})
+    got = avspo_observe(
+        outcomes,
+        ~every(outcomes),
+        context=context,
+        rate_step=0.5,
+        initial_trigger=0.5,
+        lowest_trigger=0.1,
+        highest_trigger=0.9,
+        scope="step",
+        window_steps=1,
+        decay=0.9,
+    )
+    assert (got["avspo/trigger"], got["avspo/progress"]) == (0.4, 0.3)
+
+
 def test_the_trigger_stays_within_its_bounds():
     state = {"avspo/trigger": 0.895, "avspo/progress": 0.0}
     assert observed([[1.0, 1.0]], state, rate_step=1.0)["avspo/trigger"] == 0.9

@@ -86,6 +86,13 @@ def test_lengths_apart_by_how_they_ended():
     }
 
 
+def test_lengths_of_nothing_or_of_nothing_finished_are_left_out():
+    empty = torch.zeros(0, dtype=torch.int64)
+    assert length_metrics(empty, empty.bool()) == {"rollout/truncated_fraction": 0.0}
+    got = length_metrics(torch.tensor([4]), torch.tensor([True]))
+    assert "rollout/finished_tokens_mean" not in got
+
+
 def test_clip_shares_count_tokens_whose_gradient_is_cut():
     # ratios 1.5, 1.5, 0.5, 0.5 with A +, -, +, -: only the first (high) and the last (low) lose it
     ratios = torch.tensor([[1.5, 1.5, 0.5, 0.5, math.nan]])

@@ -246,6 +246,16 @@ def test_gradient_of_an_anchor_loss_on_the_logits(generator, expected):
     assert gradient.tolist() == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_clamped_anchor_ratio_stays_finite_and_stops_pulling():
+    logprobs = torch.tensor([[-30.0, -1.0]], dtype=torch.float64, requires_grad=True)
+    zeros = torch.zeros(1, 2, dtype=torch.float64)
+    got = anchor_divergence(logprobs, zeros, every(zeros), generator="forward", max_log_ratio=5.0)
+    got.sum().backward()
+    # u - 1 - log u at log u = -5 and -1; slope u - 1 only inside the clamp
+    assert got[0].tolist() == pytest.approx([math.exp(-5) + 4, math.exp(-1)])
+    assert logprobs.grad[0].tolist() == pytest.approx([0.0, math.exp(-1) - 1])
+
+
 def test_alpha_runs_from_reverse_to_forward():
     def mean(alpha):
         got = anchor_divergence(
