@@ -458,7 +458,9 @@ def _locate(root: type[Section], loc: tuple[int | str, ...], values: Any) -> tup
 def _unknown(root: type[Section], path: str, section: type[Section]) -> str:
     group, _, name = path.rpartition(".")
     names = list(section.model_fields)
-    everywhere = [found for found, _, _ in settings(root) if "[]" not in found]
+    everywhere = [
+        found for found, _, _ in settings(root) if "[]" not in found and not path.startswith(f"{found}.")
+    ]
     close = nearest(name, names)
     if close is not None:
         meant = f"{group}.{close}" if group else close
