@@ -161,7 +161,7 @@ def _reward_range(run: "RunConfig") -> Iterator[Problem]:
             "reach in as many attempts",
         )
     weights = [verifier.weight for verifier in run.verifiers]
-    who = [name for name in ("sign", "pass_at_k") if algorithm.advantage == name]
+    who: list[str] = [name for name in ("sign", "pass_at_k") if algorithm.advantage == name]
     who += ["a repair"] if algorithm.repair is not None else []
     who += ["a noise correction"] if algorithm.noise.correction != "none" else []
     if who and (min(weights) < 0 or sum(weights) > 1 + 1e-9):
