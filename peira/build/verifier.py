@@ -5,6 +5,7 @@ from typing import assert_never
 
 from peira.build.verifier_code import build_code_verifier
 from peira.build.verifier_compose import build_composed
+from peira.build.verifier_formal import build_coq, build_lean, build_prolog
 from peira.build.verifier_judge import build_judge, build_rubric
 from peira.config.load import load_config, load_settings
 from peira.config.verifier import (
@@ -21,6 +22,7 @@ from peira.config.verifier import (
 )
 from peira.config.verifier_code import CodeConfig
 from peira.config.verifier_compose import ComposedConfig
+from peira.config.verifier_formal import CoqConfig, LeanConfig, PrologConfig
 from peira.config.verifier_judge import JudgeConfig, RubricConfig
 from peira.verifiers.channels import Channel, VerifierSet
 from peira.verifiers.choice import ChoiceVerifier
@@ -61,6 +63,12 @@ def build_verifier(config: VerifierConfig) -> Verifier:
             )
         case CodeConfig():
             return build_code_verifier(config)
+        case CoqConfig():
+            return build_coq(config)
+        case LeanConfig():
+            return build_lean(config)
+        case PrologConfig():
+            return build_prolog(config)
         case JudgeConfig():
             return build_judge(config)
         case RubricConfig():

@@ -8,6 +8,7 @@ from peira.config.channel import ChannelConfig
 from peira.config.section import KIND, Section
 from peira.config.verifier_code import CodeConfig
 from peira.config.verifier_compose import ComposedConfig
+from peira.config.verifier_formal import CoqConfig, LeanConfig, PrologConfig
 from peira.config.verifier_judge import JudgeConfig, RubricConfig
 
 
@@ -113,6 +114,9 @@ VerifierConfig = Annotated[
     | FunctionConfig
     | ComposedConfig
     | CodeConfig
+    | CoqConfig
+    | LeanConfig
+    | PrologConfig
     | JudgeConfig
     | RubricConfig,
     *KIND,
