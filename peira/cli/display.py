@@ -15,6 +15,8 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 _WIDTH = 24
 _PACE_STEPS = 8
 """The ETA follows the median of this many steps."""
+_QUIET_S = 30.0
+"""Without a terminal, a stage that takes long says how far it is this often."""
 
 
 class Display:
@@ -26,7 +28,7 @@ class Display:
         self._live = console.is_terminal
         self._rewards: deque[float] = deque(maxlen=_WIDTH)
         self._paces: deque[float] = deque(maxlen=_PACE_STEPS)
-        self._last = time.monotonic()
+        self._last = self._said = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description:<8}"),
             BarColumn(bar_width=24),
@@ -50,6 +52,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line above the bar."""
+        self._said = time.monotonic()
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def on_event(self, text: str) -> None:
@@ -59,6 +62,8 @@ class Display:
 
     def on_stage(self, stage: str, done: int, planned: int) -> None:
         """Where the present step or evaluation is."""
+        if not self._live and planned > 0 and time.monotonic() - self._said > _QUIET_S:
+            self.say(f"{stage} {done}/{planned}")
         self._progress.update(
             self._stage, description=stage, completed=done, total=max(planned, 1), visible=planned > 0
         )

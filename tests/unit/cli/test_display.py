@@ -61,6 +61,16 @@ def test_a_terminal_gets_a_bar_with_the_rewards_so_far():
     assert "step 3/3  reward 1.000" in text
 
 
+def test_a_long_stage_says_how_far_it_is_where_there_is_no_bar(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("peira.cli.display.time.monotonic", lambda: now)
+    out, file = console(terminal=False)
+    with Display(out, steps=1) as display:
+        for now, done in ((10.0, 1), (29.0, 2), (31.0, 3), (40.0, 4), (62.0, 5)):
+            display.on_stage("evaluate", done, 89)
+    assert file.getvalue() == "evaluate 3/89\nevaluate 5/89\n"
+
+
 def test_text_of_a_run_is_not_taken_for_markup():
     out, file = console(terminal=False)
     with Display(out, steps=1) as display:
