@@ -48,9 +48,9 @@ def scripted(max_rows: int = 128) -> Engine:
     )
 
 
-def local(name: str) -> Callable[..., Engine]:
+def local(name: str, **settings: Any) -> Callable[..., Engine]:
     def build(max_rows: int = 128) -> Engine:
-        config = LocalEngineConfig(max_rows=max_rows)
+        config = LocalEngineConfig(max_rows=max_rows, **settings)
         return LocalEngine(tiny_model(name), end_ids=(END,), tokenizer=LetterTokenizer(), config=config)
 
     return build
@@ -71,6 +71,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "scripted": scripted,
     **{name: local(name) for name in ARCHITECTURES},
     "llama_copied": local_with_a_copy,
+    "llama_checkpointed": local("llama", gradient_checkpointing=True),
 }
 UNLIMITED = {"bloom", "mamba"}  # their configurations name no context
 

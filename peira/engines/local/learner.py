@@ -11,6 +11,7 @@ sequences are computed. Either way the log-probs and gradients are the same numb
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 
 import torch
@@ -50,8 +51,7 @@ class Learner:
         self._optimizer: torch.optim.AdamW | None = None
         self._masters: dict[str, Tensor] = {}
         self._accumulated = False
-        if gradient_checkpointing:
-            _checkpoint_layers(network.model)
+        self._checkpointed = _checkpointed_layers(network.model) if gradient_checkpointing else []
         self._share_prompts = share_prompts and network.cacheable and not gradient_checkpointing
 
     @torch.no_grad()
@@ -76,7 +76,8 @@ class Learner:
                 "answers logprobs"
             )
         local = self._here(batch)
-        logprobs, entropy = self._score(local)
+        with self._recomputing():
+            logprobs, entropy = self._score(local)
         total = _weighted_sum(loss(logprobs, local), local)
         value = float(total.detach())
         if not torch.isfinite(total):
@@ -150,6 +151,20 @@ class Learner:
         return replace(batch, **moved)  # type: ignore[arg-type]  # names come from fields(batch)
 
     # ---- log-probs ----
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """Let layers forget their activations, which they do in training mode and then without their cache.
+
+        So the mode lasts for one forward pass, and is set on the layers alone, not on dropout inside them.
+        """
+        for layer in self._checkpointed:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in self._checkpointed:
+                layer.training = False
 
     def _score(self, batch: TrainBatch) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
         """Log-probs, with gradient, and entropy; 0 where the mask is False."""
@@ -272,14 +287,15 @@ def _prompts_agree(batch: TrainBatch) -> bool:
     return bool((lengths > 0).all())
 
 
-def _checkpoint_layers(model: PreTrainedModel) -> None:
-    """Recompute each layer in backward. Layers do so only in training mode, which must not wake dropout."""
+def _checkpointed_layers(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:
+    """Layers that can compute themselves again in backward, made ready for it."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    for module in model.modules():
-        if isinstance(module, GradientCheckpointingLayer):
-            if getattr(module, "dropout", 0.0) not in (0.0,) and not isinstance(module.dropout, nn.Module):
-                raise EngineError(
-                    f"engine: gradient_checkpointing = True: expected layers without dropout, but "
-                    f"{type(module).__name__} has {module.dropout}; set it to 0 in the model's config"
-                )
-            module.training = True
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    for layer in layers:
+        dropout = getattr(layer, "dropout", 0.0)
+        if isinstance(dropout, float) and dropout > 0:
+            raise EngineError(
+                f"engine.gradient_checkpointing = True: {type(layer).__name__} has dropout = {dropout}: "
+                "expected 0, since training mode would wake it; set it to 0 in the model's config.json"
+            )
+    return layers

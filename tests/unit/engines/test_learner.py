@@ -149,6 +149,22 @@ def test_chunks_of_the_head_add_up_to_the_same_gradient(
     assert_same_gradients(found, expected)
 
 
+def test_checkpointed_layers_are_computed_again_in_backward() -> None:
+    for checkpointing, expected in ((True, 2), (False, 1)):
+        model, calls = llama(), 0
+
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        model.model.layers[0].mlp.register_forward_hook(count)
+        config = LocalEngineConfig(gradient_checkpointing=checkpointing, share_prompts=False)
+        engine = LocalEngine(model, end_ids=(2,), config=config)
+        calls = 0
+        asyncio.run(engine.forward_backward(BATCH, squared))
+        assert calls == expected
+
+
 def test_each_prompt_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[tuple[int, ...]] = []
     original = forward.Network.features
