@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from peira.cli.main import main
 from peira.config.load import load_config
 from peira.data.prompt import PromptStyle
 from peira.data.reading import Reading
 from peira.data.rows import Row
-from peira.models.standin import ARCHITECTURES, write_standin
+from peira.models.memory import Workload, estimate_memory
+from peira.models.standin import ARCHITECTURES, standin_config, write_standin
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -102,6 +104,25 @@ def test_math_passes_its_checks_on_a_stand_in(place, capsys, like):
 def test_the_models_that_the_gpu_recipes_name_are_the_ones_checked():
     for recipe in ("gsm8k.yaml", "math.yaml"):
         assert load_config(RECIPES / recipe).model.name in ARCHITECTURES
+
+
+@pytest.mark.parametrize(
+    ("recipe", "prompt_tokens", "gigabytes"), [("gsm8k.yaml", 300, 24), ("math.yaml", 800, 80)]
+)
+def test_a_gpu_recipe_is_estimated_to_fit_the_card_it_names(recipe, prompt_tokens, gigabytes):
+    run = load_config(RECIPES / recipe)
+    assert f"{gigabytes} GB" in (RECIPES / recipe).read_text()
+    load = Workload(
+        num_rollouts=run.prompts_per_step * run.group_size,
+        group_size=run.group_size,
+        max_rows=run.engine.max_rows,  # type: ignore[union-attr]
+        prompt_tokens=prompt_tokens,
+        max_tokens=run.sampling.max_tokens,
+        micro_batch_tokens=run.micro_batch_tokens,
+    )
+    config = standin_config(run.model.name)
+    estimate = estimate_memory(config, load, dtype=torch.bfloat16, device=torch.device("cuda"))
+    assert estimate.peak_bytes < gigabytes * 1e9
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,12 @@ def test_a_terminal_gets_a_bar_with_the_rewards_so_far():
 
 
 def test_a_long_stage_says_how_far_it_is_where_there_is_no_bar(monkeypatch):
-    now = 0.0
-    monkeypatch.setattr("peira.cli.display.time.monotonic", lambda: now)
+    clock = [0.0]
+    monkeypatch.setattr("peira.cli.display.time.monotonic", lambda: clock[0])
     out, file = console(terminal=False)
     with Display(out, steps=1) as display:
-        for now, done in ((10.0, 1), (29.0, 2), (31.0, 3), (40.0, 4), (62.0, 5)):
+        for seconds, done in ((10.0, 1), (29.0, 2), (31.0, 3), (40.0, 4), (62.0, 5)):
+            clock[0] = seconds
             display.on_stage("evaluate", done, 89)
     assert file.getvalue() == "evaluate 3/89\nevaluate 5/89\n"
 
