@@ -19,7 +19,8 @@ class SourceConfig(Section):
     shorthand: ClassVar[str | None] = "path"
 
     path: str = Field(min_length=1)
-    """`file.jsonl`, `file.parquet`, a dataset folder, a hub id, `reasoning_gym:NAME` or `synthetic:NAME`."""
+    """`file.jsonl`, `file.parquet`, a dataset folder, a hub id, `reasoning_gym:NAME`, `synthetic:NAME` or
+    `theorems:NAME`."""
     name: str = ""
     """In metrics by source; the last part of the path when empty."""
     split: str = "train"

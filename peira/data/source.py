@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -122,7 +123,7 @@ def open_source(config: SourceConfig) -> TaskSource:
         from peira.data.synthetic import SyntheticSource
 
         return SyntheticSource(name=name, family=family, config=config)
-    path = Path(config.path).expanduser()
+    path = _shipped(family) if kind == "theorems" else Path(config.path).expanduser()
     suffix = path.suffix.lower()
     if path.is_dir():
         from peira.data.hub import folder_rows
@@ -141,6 +142,15 @@ def open_source(config: SourceConfig) -> TaskSource:
     from peira.data.hub import hub_rows
 
     return StoredSource(name=name, config=config, rows=lambda: hub_rows(config))
+
+
+def _shipped(name: str) -> Path:
+    """A collection of theorems that comes with the package."""
+    folder = Path(str(files("peira"))) / "verifiers" / "proof" / "tasks"
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    if name not in names:
+        raise ConfigError(f"data.path = 'theorems:{name}': expected one of {', '.join(names)}")
+    return folder / f"{name}.json"
 
 
 def _require_file(path: Path, config: SourceConfig) -> None:

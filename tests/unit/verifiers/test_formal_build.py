@@ -1,0 +1,72 @@
+import shutil
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from peira.build.data import build_tasks
+from peira.build.verifier import build_verifier, build_verifiers
+from peira.config.data import DataConfig
+from peira.config.verifier import JudgingConfig, VerifierConfig
+from peira.errors import ConfigError, VerifierError
+from peira.types.verdict import Attempt
+from peira.verifiers.proof.coq import CoqVerifier
+from peira.verifiers.protocol import Verifier
+from peira.verifiers.rules.prolog import PrologVerifier
+
+SETTINGS = TypeAdapter(VerifierConfig)
+needs_both = pytest.mark.skipif(
+    shutil.which("coqc") is None or shutil.which("swipl") is None,
+    reason="needs the Rocq prover and SWI-Prolog: apt-get install coq swi-prolog-nox",
+)
+
+
+@needs_both
+def test_settings_become_verifiers():
+    coq = build_verifier(SETTINGS.validate_python({"kind": "coq", "axioms": [], "recheck": False}))
+    assert isinstance(coq, CoqVerifier)
+    assert isinstance(coq, Verifier)
+    assert (coq.axioms, coq.recheck, coq.total_s) == ((), False, 40.0)
+    prolog = build_verifier(SETTINGS.validate_python({"kind": "prolog", "judge": "extensional"}))
+    assert isinstance(prolog, PrologVerifier)
+    assert (prolog.judge, prolog.partial, prolog.wall_s) == ("extensional", False, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kind": "coq", "coqc": "no-such-prover"}, "no-such-prover: expected the Rocq prover"),
+        ({"kind": "lean", "lean": "no-such-lean"}, "no-such-lean: expected Lean 4"),
+        ({"kind": "prolog", "swipl": "no-such-prolog"}, "no-such-prolog: expected SWI-Prolog"),
+    ],
+)
+def test_a_missing_program_stops_the_run_before_it_starts(settings, words):
+    with pytest.raises(VerifierError, match=words):
+        build_verifier(SETTINGS.validate_python(settings))
+
+
+@pytest.mark.parametrize("kind", ["coq", "lean", "prolog"])
+def test_work_must_end_before_the_worker_is_killed(kind):
+    with pytest.raises(ValidationError, match="total_s = 30"):
+        SETTINGS.validate_python({"kind": kind, "total_s": 30, "timeout_s": 31})
+
+
+@needs_both
+def test_proofs_and_rules_are_judged_in_worker_processes():
+    proofs = build_tasks(
+        DataConfig(sources=({"path": "theorems:coq", "verifier": "coq", "size": 3},)), seed=0
+    )
+    rules = build_tasks(
+        DataConfig(sources=({"path": "synthetic:induction", "verifier": "prolog", "size": 3},)), seed=0
+    )
+    tasks = [*proofs.train.draw(2), *rules.train.draw(2)]
+    configs = [SETTINGS.validate_python({"kind": kind}) for kind in ("coq", "prolog")]
+    with build_verifiers(configs, JudgingConfig(workers=1)) as verifiers:
+        right = verifiers.judge_blocking([(task, Attempt(text=task.answer)) for task in tasks])
+        wrong = verifiers.judge_blocking([(task, Attempt(text="Admitted.")) for task in tasks])
+    assert [next(iter(verdicts.values())).score for verdicts in right] == [1.0] * 4
+    assert [next(iter(verdicts.values())).score for verdicts in wrong] == [0.0] * 4
+
+
+def test_theorems_that_are_not_shipped_are_named():
+    with pytest.raises(ConfigError, match="'theorems:rocq': expected one of coq, lean"):
+        build_tasks(DataConfig(path="theorems:rocq"), seed=0)
