@@ -157,7 +157,7 @@ def test_checkpointed_layers_are_computed_again_in_backward() -> None:
             nonlocal calls
             calls += 1
 
-        model.model.layers[0].mlp.register_forward_hook(count)
+        model.model.layers[0].mlp.register_forward_pre_hook(count)
         config = LocalEngineConfig(gradient_checkpointing=checkpointing, share_prompts=False)
         engine = LocalEngine(model, end_ids=(2,), config=config)
         calls = 0
