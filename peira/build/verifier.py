@@ -58,9 +58,7 @@ def build_verifier(config: VerifierConfig) -> Verifier:
         case ReasoningGymVerifierConfig():
             return ReasoningGymVerifier(extract=config.extract, partial=config.partial)
         case FunctionConfig():
-            return FunctionVerifier(
-                ref=config.ref, options=config.options, form=config.form, range=config.range
-            )
+            return _function(config)
         case CodeConfig():
             return build_code_verifier(config)
         case CoqConfig():
@@ -91,6 +89,12 @@ def _math(config: MathConfig) -> MathVerifier:
     return MathVerifier(
         extract=config.extract, policy=policy, max_boxes=config.max_boxes, math_verify=config.math_verify
     )
+
+
+def _function(config: FunctionConfig) -> FunctionVerifier:
+    verifier = FunctionVerifier(ref=config.ref, options=config.options, form=config.form, range=config.range)
+    verifier.prepare()  # here already: a reference that leads nowhere is a setting to correct
+    return verifier
 
 
 def verifiers_from(name: str, settings: Sequence[str] = ()) -> tuple[list[Channel], JudgingConfig]:
