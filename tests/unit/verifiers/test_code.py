@@ -18,7 +18,7 @@ from peira.verifiers.code import CodeVerifier
 from peira.verifiers.protocol import Verifier
 
 PROBE = probe()
-isolated = pytest.mark.skipif(not PROBE.works, reason=f"no isolation on this machine: {PROBE.detail}")
+isolated = pytest.mark.skipif(not PROBE.checks, reason=f"no isolation on this machine: {PROBE.detail}")
 SITE = str(Path(pytest.__file__).parents[1])
 LIMITS = Limits(wall_s=3)
 
