@@ -315,17 +315,23 @@ def filtered(logprobs: torch.Tensor, temperature: float, top_k: int, top_p: floa
     return [p[token] / left if token in kept else 0.0 for token in range(len(p))]
 
 
+FILTERS = [(0.5, 0, 1.0), (1.7, 5, 1.0), (1.0, 0, 0.6), (0.8, 6, 0.7)]
+
+
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"),
-    [(1.0, 0, 1.0), (0.5, 0, 1.0), (1.7, 5, 1.0), (1.0, 0, 0.6), (0.8, 6, 0.7)],
+    ("name", "temperature", "top_k", "top_p"),
+    [
+        *((name, 1.0, 0, 1.0) for name in ENGINES),
+        *((name, *filters) for name in ("scripted", "llama", "mamba") for filters in FILTERS),
+    ],
 )
 def test_tokens_follow_the_distribution_they_say_they_do(
-    build: Callable[..., Engine], temperature: float, top_k: int, top_p: float
+    name: str, temperature: float, top_k: int, top_p: float
 ) -> None:
     count = 2000
 
     async def work() -> tuple[torch.Tensor, list[Completion]]:
-        engine = await synced(build, max_rows=500)
+        engine = await synced(ENGINES[name], max_rows=500)
         request = ask(
             "a", 5, num_samples=count, max_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p
         )
@@ -387,25 +393,23 @@ def test_stop_strings_end_a_completion_at_the_token_that_completes_them(build: C
     run(work())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"prompt_ids": ()}, "prompt_ids"),
-        ({"prompt_ids": (3, VOCABULARY)}, "expected ids in"),
-        ({"prompt_ids": (3, -1)}, "expected ids in"),
-        ({"num_samples": 0}, "num_samples"),
-        ({"params": SamplingParams(max_tokens=0)}, "max_tokens"),
-        ({"params": SamplingParams(temperature=-1.0)}, "temperature"),
-        ({"params": SamplingParams(stop_strings=("",))}, "stop_strings"),
-    ],
-)
-def test_a_request_nobody_can_sample_is_refused_by_name(
-    build: Callable[..., Engine], change: dict[str, Any], message: str
-) -> None:
+UNSAMPLABLE: list[tuple[dict[str, Any], str]] = [
+    ({"prompt_ids": ()}, "prompt_ids"),
+    ({"prompt_ids": (3, VOCABULARY)}, "expected ids in"),
+    ({"prompt_ids": (3, -1)}, "expected ids in"),
+    ({"num_samples": 0}, "num_samples"),
+    ({"params": SamplingParams(max_tokens=0)}, "max_tokens"),
+    ({"params": SamplingParams(temperature=-1.0)}, "temperature"),
+    ({"params": SamplingParams(stop_strings=("",))}, "stop_strings"),
+]
+
+
+def test_a_request_nobody_can_sample_is_refused_by_name(build: Callable[..., Engine]) -> None:
     async def work() -> None:
         engine = await synced(build)
-        with pytest.raises(EngineError, match=f"'bad'.*{message}"):
-            await drawn(engine, ask("good", 3), replace(ask("bad", 3), **change))
+        for change, message in UNSAMPLABLE:
+            with pytest.raises(EngineError, match=f"'bad'.*{message}"):
+                await drawn(engine, ask("good", 3), replace(ask("bad", 3), **change))
 
     run(work())
 
@@ -435,17 +439,17 @@ async def stepped(
     return norm, await engine.logprobs(probe)
 
 
-@pytest.mark.parametrize("budget", [1, 20, 45])
-def test_cutting_a_batch_does_not_change_its_gradient(build: Callable[..., Engine], budget: int) -> None:
+def test_cutting_a_batch_does_not_change_its_gradient(build: Callable[..., Engine]) -> None:
     async def work() -> None:
         engine = await synced(build)
         batch = batch_of(THREE, await drawn(engine, *THREE))
-        pieces = batch.split(budget)
-        assert len(pieces) > 1
         whole = await stepped(build(), [batch], batch)
-        cut = await stepped(build(), pieces, batch)
-        assert cut[0] == pytest.approx(whole[0], rel=1e-5)
-        torch.testing.assert_close(cut[1], whole[1], atol=2e-3, rtol=1e-3)
+        for budget in (1, 20, 45):
+            pieces = batch.split(budget)
+            assert len(pieces) > 1
+            cut = await stepped(build(), pieces, batch)
+            assert cut[0] == pytest.approx(whole[0], rel=1e-5)
+            torch.testing.assert_close(cut[1], whole[1], atol=2e-3, rtol=1e-3)
 
     run(work())
 
