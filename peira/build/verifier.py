@@ -18,6 +18,7 @@ from peira.config.verifier import (
     MathConfig,
     NumericConfig,
     ReasoningGymVerifierConfig,
+    RemoteConfig,
     VerifierConfig,
 )
 from peira.config.verifier_code import CodeConfig
@@ -34,6 +35,7 @@ from peira.verifiers.gym import ReasoningGymVerifier
 from peira.verifiers.mathematics import MathVerifier
 from peira.verifiers.numeric import NumericVerifier
 from peira.verifiers.protocol import Verifier
+from peira.verifiers.remote import RemoteVerifier
 
 
 def build_verifier(config: VerifierConfig) -> Verifier:
@@ -59,6 +61,8 @@ def build_verifier(config: VerifierConfig) -> Verifier:
             return ReasoningGymVerifier(extract=config.extract, partial=config.partial)
         case FunctionConfig():
             return _function(config)
+        case RemoteConfig():
+            return RemoteVerifier(url=config.url, channel=config.channel, patience_s=config.patience_s)
         case CodeConfig():
             return build_code_verifier(config)
         case CoqConfig():
@@ -101,7 +105,8 @@ def verifiers_from(name: str, settings: Sequence[str] = ()) -> tuple[list[Channe
     """The verifiers that one word names: a kind, a function, or a recipe with its list.
 
     Args:
-        name: `math` and its like, `file.py:function`, `package.module:function`, or `recipe.yaml`.
+        name: `math` and its like, `file.py:function`, `package.module:function`, `http://host:port`, or
+            `recipe.yaml`.
         settings: `setting=value` of the verifier, or `judging.setting=value`; of a recipe, any setting.
 
     Raises:
@@ -110,7 +115,11 @@ def verifiers_from(name: str, settings: Sequence[str] = ()) -> tuple[list[Channe
     if name.endswith((".yaml", ".yml")):
         run = load_config(name, settings)
         return [_channel(config) for config in run.verifiers], run.judging
-    chosen = {"kind": "function", "ref": name} if ":" in name else {"kind": name}
+    chosen = {"kind": name}
+    if name.startswith(("http://", "https://")):
+        chosen = {"kind": "remote", "url": name}
+    elif ":" in name:
+        chosen = {"kind": "function", "ref": name}
     placed = [text if text.startswith("judging.") else f"verifiers.0.{text}" for text in settings]
     judges = load_settings(JudgesConfig, {"verifiers": [chosen]}, placed)
     return [_channel(config) for config in judges.verifiers], judges.judging

@@ -30,7 +30,8 @@ def verify(
         typer.Option(
             "--verifier",
             "-v",
-            help="A kind (math, numeric, ...), file.py:function, package.module:function, or a recipe.yaml. "
+            help="A kind (math, numeric, ...), file.py:function, package.module:function, http://host:port, "
+            "or a recipe.yaml. "
             "[default: math; with --run and --audit, those of the run]",
         ),
     ] = None,
@@ -56,6 +57,13 @@ def verify(
     everything: Annotated[
         bool, typer.Option("--all", help="With --run: print every rollout, not only those that changed.")
     ] = False,
+    serve: Annotated[
+        str | None,
+        typer.Option("--serve", metavar="[HOST:]PORT", help="Answer over HTTP until interrupted."),
+    ] = None,
+    max_queued: Annotated[
+        int, typer.Option("--max-queued", min=1, help="With --serve: attempts that may wait.")
+    ] = 10_000,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Verifier processes.")] = None,
     timeout_s: Annotated[float | None, typer.Option("--timeout", help="Seconds for one answer.")] = None,
 ) -> int:
@@ -79,6 +87,8 @@ def verify(
     if run is not None:
         return _rescore(run, verifier, given, everything)
     name = verifier or "math"
+    if serve is not None:
+        return _serve(name, given, serve, max_queued)
     if check:
         return _check(name, given, file, answer, prompt)
     if file is not None:
@@ -229,6 +239,23 @@ def _audit(run: Path, second: str | None, given: list[str], samples: int) -> int
         }
     )
     return _exit_code([not result.mismatches])
+
+
+def _serve(name: str, given: list[str], address: str, max_queued: int) -> int:
+    from peira.errors import ConfigError, ExitCode
+    from peira.verifiers.service import service
+
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"verify: --serve = {address!r}: expected PORT or HOST:PORT")
+    with _verifiers(name, given) as verifiers:
+        app = service(verifiers, max_queued=max_queued)
+        import uvicorn
+
+        channels = ", ".join(channel.name for channel in verifiers.channels)
+        print(f"judging with {channels} on http://{host or '127.0.0.1'}:{port}", file=sys.stderr, flush=True)
+        uvicorn.run(app, host=host or "127.0.0.1", port=int(port), log_level="warning")
+    return ExitCode.DONE
 
 
 def _verifiers(name: str, given: list[str], workers: int | None = None) -> "VerifierSet":

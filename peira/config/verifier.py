@@ -104,6 +104,18 @@ class FunctionConfig(ChannelConfig):
     """Smallest and largest number the function returns; mapped onto scores from 0 to 1."""
 
 
+class RemoteConfig(ChannelConfig):
+    """A verifier on another machine: `peira verify --serve`, or anything that speaks its JSON."""
+
+    kind: Literal["remote"] = "remote"
+    url: str = Field(pattern=r"^https?://")
+    """Of the service, without `/verify`."""
+    channel: str | None = None
+    """Which of the service's channels; None where it has one."""
+    patience_s: float = Field(default=8.0, gt=0)
+    """Ask a busy or absent service again for so long; keep it below `judging.timeout_s`."""
+
+
 VerifierConfig = Annotated[
     MathConfig
     | NumericConfig
@@ -112,6 +124,7 @@ VerifierConfig = Annotated[
     | FormatConfig
     | ReasoningGymVerifierConfig
     | FunctionConfig
+    | RemoteConfig
     | ComposedConfig
     | CodeConfig
     | CoqConfig

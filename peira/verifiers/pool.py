@@ -124,6 +124,7 @@ class WorkerPool:
         self._queue: deque[_Item] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self.workers = workers
         self.restarts = 0
         """Workers replaced so far, after a kill, a crash or too much memory."""
         self._slots = [_Slot(self) for _ in range(workers)]
