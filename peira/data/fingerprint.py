@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 
@@ -15,15 +15,15 @@ def content_hash(*values: Any) -> str:
         True
     """
     try:
-        text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=_plain)
+        text = _ENCODER.encode(values)
     except TypeError:  # keys that JSON does not know, or keys of several types
-        text = json.dumps(_string_keys(values), sort_keys=True, separators=(",", ":"), default=_plain)
+        text = _ENCODER.encode(_string_keys(values))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, set | frozenset):
         return sorted(map(repr, value))
     return repr(value)
@@ -35,3 +35,6 @@ def _string_keys(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_string_keys(item) for item in value]
     return value
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_plain)

@@ -138,8 +138,8 @@ class Reading:
             DataError: a value that cannot be what this reading takes it for; names row, column and value.
         """
         values = row.values
-        raw = self._prompt(row)
-        info = {name: plain(value) for name, value in values.items() if name in self._kept(values)}
+        raw, used = self._prompt(row), self._used
+        info = {name: plain(value) for name, value in values.items() if name not in used}
         if self.info is not None:
             info |= self._info(row)
         answer = None if self.answer is None else self._answer(row)
@@ -156,11 +156,11 @@ class Reading:
         """The prompt as the data has it, before system prompt and template: what tells duplicates."""
         return self._prompt(row)
 
-    def _kept(self, values: Mapping[str, Any]) -> set[str]:
-        used = {self.prompt, self.verifier, self.id, self.info}
-        if self.answer_pattern is None:
-            used.add(self.answer)
-        return {name for name in values if name not in used}
+    @property
+    def _used(self) -> tuple[str | None, ...]:
+        """Columns that are not repeated in `info`; an answer taken out of its column leaves the rest."""
+        whole = (self.answer,) if self.answer_pattern is None else ()
+        return (self.prompt, self.verifier, self.id, self.info, *whole)
 
     def _prompt(self, row: Row) -> str | tuple[Message, ...]:
         value = self._require(row, self.prompt)

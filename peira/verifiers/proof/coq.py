@@ -108,7 +108,8 @@ class CoqVerifier:
 
     def _judge(self, theorem: Theorem, script: str, root: str, problem: bytes) -> Verdict:
         deadline = time.monotonic() + self.total_s
-        files = {"Problem.vo": problem, "Submission.v": _submission(theorem, script, root).encode()}
+        source = _submission(theorem, script, root).encode(errors="replace")
+        files = {"Problem.vo": problem, "Submission.v": source}
         with self._place(files) as session:
             run = self._compile(session, root, "Submission.v", deadline)
             if not run.ok:

@@ -164,7 +164,7 @@ class LeanVerifier:
     def _judge(self, theorem: Theorem, body: str, problem: bytes) -> Verdict:
         deadline = time.monotonic() + self.total_s
         source = f"{theorem.imports}\nimport Problem\n{_opened(theorem)}{body}\n"
-        given = {"Problem.olean": problem, "Submission.lean": source.encode()}
+        given = {"Problem.olean": problem, "Submission.lean": source.encode(errors="replace")}
         with self._place(given) as session:
             run = self._lean(session, ["-o", "Submission.olean", "Submission.lean"], deadline)
             if not run.ok:

@@ -121,7 +121,8 @@ class PrologVerifier:
         )
         argv = [self._program(), "-q", "-f", "none", "--no-packs", "--stack-limit=256m", "judge.pl"]
         limits = Limits(wall_s=self.wall_s, memory_bytes=1024 * MIB, file_bytes=MIB)
-        sources = {"judge.pl": _judge(), "task.pl": task.encode(), "hypothesis.pl": f"{rules}\n".encode()}
+        hypothesis = f"{rules}\n".encode(errors="replace")
+        sources = {"judge.pl": _judge(), "task.pl": task.encode(), "hypothesis.pl": hypothesis}
         try:
             run = self.sandbox.run(argv, files=sources, limits=limits)
         except SandboxError as error:

@@ -299,6 +299,18 @@ def test_a_compiled_file_that_was_tampered_with_is_rejected(coq, change):
 
 
 @needs_coq
+@pytest.mark.parametrize("text", ["(* \ud800 *) ", "(* \u202e *) ", "(* \x00 *) "])
+def test_characters_that_are_none_are_judged(coq, text):
+    assert judge(coq, text + FILE).judged
+
+
+@needs_coq
+@pytest.mark.parametrize("piece", ["(", "fun x => ", "S ("])
+def test_deep_nesting_is_judged(coq, piece):
+    assert judge(coq, f"Definition d := {piece * 30_000}. {FILE}").score == 0.0
+
+
+@needs_coq
 def test_a_proof_that_takes_too_long_is_stopped_and_scores_nothing(coq):
     slow = "Theorem absurd : 1 = 2. do 10000 (do 10000 (do 10000 idtac)). Qed."
     verdict = judge(replace(coq, total_s=3), slow, FALSE)

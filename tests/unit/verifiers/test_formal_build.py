@@ -9,6 +9,7 @@ from peira.config.data import DataConfig
 from peira.config.verifier import JudgingConfig, VerifierConfig
 from peira.errors import ConfigError, VerifierError
 from peira.types.verdict import Attempt
+from peira.verifiers.check import Example, check_verifier
 from peira.verifiers.proof.coq import CoqVerifier
 from peira.verifiers.protocol import Verifier
 from peira.verifiers.rules.prolog import PrologVerifier
@@ -70,3 +71,19 @@ def test_proofs_and_rules_are_judged_in_worker_processes():
 def test_theorems_that_are_not_shipped_are_named():
     with pytest.raises(ConfigError, match="'theorems:rocq': expected one of coq, lean"):
         build_tasks(DataConfig(path="theorems:rocq"), seed=0)
+
+
+@needs_both
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["coq", "prolog"])
+def test_verifiers_pass_the_examination_that_every_verifier_must_pass(kind):
+    path = {"coq": "theorems:coq", "prolog": "synthetic:induction"}[kind]
+    sets = build_tasks(DataConfig(sources=({"path": path, "size": 3},), held_out_fraction=0), seed=0)
+    wrong = {
+        "coq": ("Proof. Admitted.", "Proof. intros. reflexivity. Qed. Print nat."),
+        "prolog": ("[RULE]chosen(b1).[/RULE]", "[RULE]chosen(X) :- \\+ passed_over(X).[/RULE]"),
+    }[kind]
+    examples = [Example(task=task, right=task.answer, wrong=wrong) for task in sets.train.tasks[:2]]
+    verifier = build_verifier(SETTINGS.validate_python({"kind": kind}))
+    findings = check_verifier(verifier, examples, timeout_s=60)
+    assert [finding for finding in findings if not finding.passed] == []

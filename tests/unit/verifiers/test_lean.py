@@ -11,6 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from peira.errors import SandboxError, VerifierError
 from peira.sandbox import open_sandbox
@@ -88,6 +91,12 @@ def test_without_lean_nothing_is_judged(lean):
         judge(gone, "by rfl -- Le1")
     with pytest.raises(VerifierError, match="no-such-checker: expected it to be there"):
         judge(replace(lean, replay="no-such-checker"), "by rfl -- Le1")
+
+
+def test_characters_that_are_none_are_judged(lean, tools):
+    quick = replace(lean, repl=str(tools / "repl"))
+    for verifier in (lean, quick):
+        assert judge(verifier, "by rfl -- \ud800 Le1").score == 1.0
 
 
 def test_a_theorem_that_does_not_compile_is_our_fault(lean):
@@ -239,6 +248,18 @@ def test_what_runs_code_while_compiling_is_refused(source):
 )
 def test_ordinary_proofs_pass_the_screen(source):
     assert refusal(source) is None
+
+
+@given(
+    st.lists(
+        st.sampled_from(["/-", "-/", "--", '"', "'", "r#", "«", "»", "IO", ".", " ", "\n"])
+        | st.text(max_size=3),
+        max_size=30,
+    ).map("".join)
+)
+@hypothesis_settings(max_examples=500, deadline=None)
+def test_any_text_at_all_is_refused_or_passed(text):
+    assert refusal(text) is None or isinstance(refusal(text), str)
 
 
 def test_imports_are_left_out_and_declarations_found():

@@ -189,6 +189,14 @@ def test_only_pure_clauses_that_define_the_target_run(prolog, rules, reason):
 
 
 @needs_prolog
+@pytest.mark.parametrize(
+    "rules", ["\ud800", "% \ud800\n" + RULE, "\x00", "\u202e" + RULE, "(" * 15_000, "f(" * 9_000]
+)
+def test_characters_that_are_none_and_deep_nesting_are_judged(prolog, rules):
+    assert judge(prolog, rules).judged
+
+
+@needs_prolog
 @pytest.mark.parametrize("rules", ["", "   ", "\n"])
 def test_an_empty_program_gets_nothing_not_even_the_floor(prolog, rules):
     verdict = judge(prolog, rules)

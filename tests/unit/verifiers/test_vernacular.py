@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from peira.verifiers.proof.vernacular import declares, refusal, sentences
 
@@ -93,3 +95,22 @@ def test_a_declaration_is_told_from_a_mention():
 @pytest.mark.parametrize("piece", ['"', "(*", "(", "#[", "- ", "{", "1:", 'x"" ', "*)", ". ", "Time ", "a."])
 def test_hostile_repetition_takes_linear_time(piece):
     refusal(piece * 50_000)
+
+
+PIECES = st.sampled_from(
+    ["(*", "*)", '"', ". ", ".", "#[", "]", "{", "- ", "1:", "Declare ML Module", "Time", "x", "\n"]
+)
+
+
+@given(st.lists(PIECES | st.text(max_size=3), max_size=30).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_any_text_at_all_is_refused_or_passed(text):
+    assert refusal(text) is None or isinstance(refusal(text), str)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_a_dangerous_command_is_never_passed_once_what_went_before_has_ended(text):
+    # whatever the text was, an honest sentence end follows, then the command
+    if list(sentences(text + " . "))[-1:] != [None]:
+        assert refusal(f'{text} . Declare ML Module "x".') is not None
