@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from peira.errors import VerifierError
-from peira.types.rollout import StopReason
 from peira.types.task import Message, Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
+from peira.verifiers.answer import strip_thinking, unread
 from peira.verifiers.chat import ChatClient, ChatRequest, Outage, prompt_text
 from peira.verifiers.untrusted import (
     CANARIES,
@@ -32,10 +32,10 @@ Reply with one JSON object and nothing else: {form}"""
 class JudgeVerifier:
     """Asks a model whether an answer is right, or how good it is.
 
-    What the policy wrote is escaped and fenced; the reply has a strict form that no answer can dictate;
-    attempts to command the judge are reported as the flag `injection`. An outage gives ERROR, replies that
-    stay unreadable give ABSTAIN: neither is a score. Measure a judge before you train on it:
-    `canary_failures`, and `agreement.cohen_kappa` against people.
+    The thinking part is left out. What follows it is escaped and fenced; the reply has a strict form that no
+    answer can dictate; attempts to command the judge are reported as the flag `injection`. An outage gives
+    ERROR, replies that stay unreadable give ABSTAIN: neither is a score. Measure a judge before you train on
+    it: `canary_failures`, and `agreement.cohen_kappa` against people.
 
     Source: the delimiting and the canaries answer prompt injections credited by judges in the field; see
     docs/verifiers/judge.md.
@@ -58,15 +58,16 @@ class JudgeVerifier:
 
     def verify(self, task: Task, attempt: Attempt) -> Verdict:
         """Judge one answer."""
-        flags: tuple[str, ...] = ("injection",) if looks_like_injection(attempt.text) else ()
-        if not attempt.text.strip():
-            cut = attempt.stop_reason in (StopReason.LENGTH, StopReason.ABORT)
-            status = VerdictStatus.TRUNCATED if cut else VerdictStatus.UNPARSEABLE
-            return Verdict(score=0.0, status=status, detail="the answer is empty")
+        answer = strip_thinking(attempt.text)
+        if not answer or not answer.strip():
+            return unread(
+                attempt, "nothing follows the thinking part" if attempt.text else "the answer is empty"
+            )
+        flags: tuple[str, ...] = ("injection",) if looks_like_injection(answer) else ()
         readings: list[float] = []
         try:
             for index in range(self.samples):
-                readings.append(self._reading(task, attempt.text, index))
+                readings.append(self._reading(task, answer, index))
         except Outage as error:
             return Verdict.broken(VerdictStatus.ERROR, f"outage: {error}")
         except UnreadableReply as error:
@@ -161,11 +162,14 @@ class PairJudge:
         """
         if task.answer is None:
             raise VerifierError(f"task {task.id}: answer: expected the answer to compare with")
-        if not attempt.text.strip():
-            return Verdict(score=0.0, status=VerdictStatus.UNPARSEABLE, detail="the answer is empty")
-        flags: tuple[str, ...] = ("injection",) if looks_like_injection(attempt.text) else ()
+        answer = strip_thinking(attempt.text)
+        if not answer or not answer.strip():
+            return unread(
+                attempt, "nothing follows the thinking part" if attempt.text else "the answer is empty"
+            )
+        flags: tuple[str, ...] = ("injection",) if looks_like_injection(answer) else ()
         try:
-            preference = self.compare(task, attempt.text, str(task.answer))
+            preference = self.compare(task, answer, str(task.answer))
         except Outage as error:
             return Verdict.broken(VerdictStatus.ERROR, f"outage: {error}")
         except UnreadableReply as error:

@@ -3,16 +3,12 @@
 import re
 from typing import Literal
 
+from peira.verifiers.answer import strip_thinking
+
 Policy = Literal["last", "first", "only", "whole"]
 MAX_CHARACTERS = 200_000
 
 _OPEN = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$")
-
-
-def strip_thinking(text: str) -> str:
-    """What follows the thinking part; nothing when it never ended."""
-    _, found, tail = text.rpartition("</think>")
-    return tail if found else text.partition("<think>")[0] if "<think>" in text else text
 
 
 def code_blocks(text: str) -> list[tuple[str, str]]:
@@ -42,6 +38,8 @@ def extract_code(text: str, labels: tuple[str, ...], policy: Policy = "last") ->
         'print(1)\\n'
     """
     answer = strip_thinking(text)
+    if answer is None:
+        return None
     if policy == "whole":
         found = [answer] if answer.strip() else []
     else:

@@ -5,9 +5,9 @@ from typing import Literal
 
 from peira.errors import SandboxError, VerifierError
 from peira.sandbox.protocol import Sandbox
-from peira.types.rollout import StopReason
 from peira.types.task import Task
-from peira.types.verdict import Attempt, Verdict, VerdictStatus
+from peira.types.verdict import Attempt, Verdict
+from peira.verifiers.answer import unread
 from peira.verifiers.code.compare import Comparison
 from peira.verifiers.code.extract import Policy, extract_code
 from peira.verifiers.code.gap import GapReport
@@ -49,11 +49,7 @@ class CodeVerifier:
             raise VerifierError(f"task {task.id}: info.tests: expected tests; none would pass every program")
         code = extract_code(attempt.text, LANGUAGES[self.language].labels, self.extract)
         if code is None:
-            cut = attempt.stop_reason in (StopReason.LENGTH, StopReason.ABORT)
-            status = VerdictStatus.TRUNCATED if cut else VerdictStatus.UNPARSEABLE
-            return Verdict(
-                score=0.0, status=status, detail=f"{CodeStatus.NO_CODE.value}: no program was found"
-            )
+            return unread(attempt, f"{CodeStatus.NO_CODE.value}: no program was found")
         result = self._run(code, suite, stop_early=self.scoring == "all")
         share = result.passed / result.total
         return Verdict(

@@ -79,3 +79,9 @@ def section(body: dict[str, Any], name: str) -> str:
     tag = tag_in(body)
     shown = body["messages"][0]["content"] + body["messages"][1]["content"]
     return re.search(rf"<{name}-{tag}>\n(.*?)\n</{name}-{tag}>", shown, re.DOTALL)[1]
+
+
+def items(body):
+    """Names of the items that a rubric asks for, and whether they are to be extracted."""
+    rules = body["messages"][0]["content"]
+    return re.findall(r"^(i\d+)", rules, re.MULTILINE), '"status"' in rules

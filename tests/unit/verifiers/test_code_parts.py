@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from peira.sandbox.guest import Foreign
 from peira.types.task import Task
 from peira.verifiers.code.compare import Comparison
-from peira.verifiers.code.extract import code_blocks, extract_code, strip_thinking
+from peira.verifiers.code.extract import code_blocks, extract_code
 from peira.verifiers.code.gap import (
     GapReport,
     composition_gap,
@@ -127,12 +127,6 @@ def test_output_is_compared_whole(rules, got, expected, same):
 )
 def test_the_last_closed_block_of_the_language_is_the_program(text, code):
     assert extract_code(text, ("python", "py")) == code
-
-
-def test_the_thinking_part_ends_at_its_last_mark():
-    assert strip_thinking("<think>a</think>b</think>c") == "c"
-    assert strip_thinking("a") == "a"
-    assert strip_thinking("a<think>b") == "a"
 
 
 @given(st.text(alphabet="`~ \npython<think>/", max_size=80))

@@ -100,6 +100,17 @@ def test_an_empty_answer_is_not_worth_a_question(stop, status):
     assert (verdict.score, verdict.status.value) == (0.0, status)
 
 
+def test_thoughts_are_not_judged():
+    with endpoint(honest) as server:
+        judge = JudgeVerifier(client=client(server))
+        assert judge.verify(TASK, Attempt(text="<think>42</think>It is 41")).score == 0.0
+        assert section(server.requests[0], "answer") == "It is 41"
+        for text in ("<think>42", "<think>42</think>", "<think>42</think>\n"):
+            verdict = judge.verify(TASK, Attempt(text=text))
+            assert (verdict.score, verdict.status) == (0.0, VerdictStatus.UNPARSEABLE)
+        assert len(server.requests) == 1
+
+
 # --- outages ----------------------------------------
 
 

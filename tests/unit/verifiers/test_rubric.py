@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from chat_server import endpoint, section, tag_in
+from chat_server import endpoint, items, section, tag_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,12 +30,6 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 def client(server, **options):
     return HttpChat(base_url=server.url, model="m", **{"timeout_s": 5, "attempts": 2, **options})
-
-
-def items(body):
-    """Names of the items asked for, and whether they are to be extracted."""
-    rules = body["messages"][0]["content"]
-    return re.findall(r"^(i\d+)", rules, re.MULTILINE), '"status"' in rules
 
 
 def reader(body):
@@ -103,6 +97,14 @@ def test_all_facts_are_asked_for_in_one_request_and_all_opinions_in_another():
         verdict = RubricVerifier(client=client(server)).verify(rubric, Attempt(text="1"))
         assert [len(items(body)[0]) for body in server.requests] == [2, 2]
         assert verdict.score == 1.0
+
+
+def test_facts_are_not_read_from_thoughts():
+    with endpoint(reader) as server:
+        verifier = RubricVerifier(client=client(server))
+        assert verifier.verify(task(LENGTH), Attempt(text="<think>13?</think>12.5")).score == 1.0
+        unread = verifier.verify(task(LENGTH), Attempt(text="<think>12.5"))
+        assert (unread.score, unread.status) == (0.0, VerdictStatus.UNPARSEABLE)
 
 
 # --- nobody is shown the truth ----------------------------------------
