@@ -323,7 +323,7 @@ def test_nothing_to_compare_whitens_to_zero():
 
 
 def test_unjudged_rollouts_stay_out_of_the_whitening():
-    a = torch.tensor([[1.0, -1.0, 0.0]])
+    a = torch.tensor([[3.0, 1.0, 0.0]])  # mean 2, std sqrt(2): the unjudged 0 would be worth -sqrt(2)
     judged = torch.tensor([[True, True, False]])
     got = whiten(a, judged, over="rollouts", eps=0.0, hold_dead=False)
     assert got[0].tolist() == pytest.approx([1 / math.sqrt(2), -1 / math.sqrt(2), 0.0])

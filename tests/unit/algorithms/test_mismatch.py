@@ -32,6 +32,7 @@ def weights(old=OLD, sampling=SAMPLING, mask=None, **options):
     [
         ({}, [1.25, 0.8, 1.0, 10.0]),
         ({"high": 2.0}, [1.25, 0.8, 1.0, 2.0]),
+        ({"high": 2.0, "low": 0.9}, [1.25, 0.8, 1.0, 2.0]),  # small weights are left alone
         ({"excess": "mask", "low": 0.5, "high": 5.0}, [1.25, 0.8, 1.0, 0.0]),
         ({"level": "sequence_product"}, [10.0] * 4),
         ({"level": "sequence_product", "high": 3.0}, [3.0] * 4),
@@ -143,6 +144,23 @@ def test_a_batch_in_bypass_is_left_as_it_is():
     batch = train_batch(mask=torch.ones(2, 3, dtype=torch.bool))
     options = {"level": "token", "excess": "mask", "low": 0.5, "high": 2.0, "veto": None, "normalise": True}
     assert with_mismatch_weights(batch, **options) is batch
+
+
+def test_one_token_on_which_both_agree_does_not_make_a_bypass():
+    batch = train_batch(
+        mask=torch.ones(1, 2, dtype=torch.bool),
+        old_logprobs=torch.tensor([[-1.0, -1.0]]),
+        sampling_logprobs=torch.tensor([[-1.0, -2.0]]),
+    )
+    options = {
+        "level": "token",
+        "excess": "truncate",
+        "low": 0.5,
+        "high": 2.0,
+        "veto": None,
+        "normalise": False,
+    }
+    assert with_mismatch_weights(batch, **options).mismatch_weights.tolist() == [[1.0, 2.0]]
 
 
 # --- bias of each weight, by enumeration
