@@ -130,7 +130,13 @@ def check_requests(
     Raises:
         EngineError: names the request, what is wrong with it, and the way out.
     """
+    seen: set[str] = set()
     for request in requests:
+        if request.id in seen:
+            raise EngineError(
+                f"sample: request {request.id!r}: id given twice: expected ids that tell them apart"
+            )
+        seen.add(request.id)
         place, params = f"sample: request {request.id!r}", request.params
         if not request.prompt_ids:
             raise EngineError(
@@ -167,8 +173,8 @@ def check_requests(
             )
 
 
-def check_batch(batch: TrainBatch, *, verb: str) -> None:
-    """Refuse a batch that trains on nothing, or on a first token.
+def check_batch(batch: TrainBatch, *, verb: str, vocabulary_size: int, context_tokens: int | None) -> None:
+    """Refuse a batch that trains on nothing, on a first token, or on what the model cannot read.
 
     Raises:
         EngineError: names the verb and what is wrong.
@@ -182,4 +188,16 @@ def check_batch(batch: TrainBatch, *, verb: str) -> None:
     if bool(batch.mask[:, 0].any()):
         raise EngineError(
             f"{verb}: batch.mask[:, 0] = True: expected False, since no token precedes the first"
+        )
+    longest = int(batch.lengths.max())
+    if context_tokens is not None and longest > context_tokens:
+        raise EngineError(
+            f"{verb}: batch.lengths = {longest}: expected at most {context_tokens}, the model's context; drop "
+            "such rollouts, or lower sampling.max_tokens"
+        )
+    low, high = int(batch.token_ids.min()), int(batch.token_ids.max())
+    if low < 0 or high >= vocabulary_size:
+        raise EngineError(
+            f"{verb}: batch.token_ids = {low if low < 0 else high}: expected ids in "
+            f"[0, {vocabulary_size}); use the tokenizer that belongs to the model"
         )

@@ -187,6 +187,11 @@ class ScriptedEngine:
 
     # ---- learning ----
 
+    def _check(self, batch: TrainBatch, verb: str) -> None:
+        check_batch(
+            batch, verb=verb, vocabulary_size=self._vocabulary_size, context_tokens=self._context_tokens
+        )
+
     def _score(self, batch: TrainBatch) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
         scores = torch.log_softmax(self._table / batch.temperature, dim=-1)  # [POSITIONS, V]
         position = torch.arange(batch.token_ids.shape[1]) % POSITIONS
@@ -197,13 +202,13 @@ class ScriptedEngine:
     async def logprobs(self, batch: TrainBatch) -> Float[Tensor, "N T"]:
         """The table's log-probs at the trained tokens."""
         self._record("logprobs", batch)
-        check_batch(batch, verb="logprobs")
+        self._check(batch, "logprobs")
         return self._score(batch)[0].detach()
 
     async def forward_backward(self, batch: TrainBatch, loss: TokenLoss) -> BackwardResult:
         """Add the gradient of (weights * loss).sum() to what is accumulated."""
         self._record("forward_backward", batch)
-        check_batch(batch, verb="forward_backward")
+        self._check(batch, "forward_backward")
         logprobs, entropy = self._score(batch)
         total = (batch.weights[batch.mask] * loss(logprobs, batch)[batch.mask]).sum()
         value = float(total.detach())

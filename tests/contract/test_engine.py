@@ -586,6 +586,40 @@ def test_an_empty_batch_is_refused_by_name(build: Callable[..., Engine]) -> None
     run(work())
 
 
+def test_a_batch_the_model_cannot_read_is_refused_by_name(build: Callable[..., Engine]) -> None:
+    async def work() -> None:
+        engine = await synced(build)
+        batch = batch_of(THREE, await drawn(engine, *THREE))
+        foreign = replace(batch, token_ids=batch.token_ids.masked_fill(batch.mask, VOCABULARY))
+        with pytest.raises(EngineError, match=rf"logprobs: batch.token_ids = {VOCABULARY}: .*tokenizer"):
+            await engine.logprobs(foreign)
+
+    run(work())
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if name not in UNLIMITED])
+def test_a_row_longer_than_the_context_is_refused_by_name(name: str) -> None:
+    ids = tuple(3 + i % 20 for i in range(CONTEXT))
+    late = Completion(
+        request_id="a",
+        index=0,
+        token_ids=ids,
+        logprobs=(0.0,) * len(ids),
+        stop_reason=StopReason.LENGTH,
+        policy_version=0,
+    )
+    with pytest.raises(EngineError, match=rf"batch.lengths = {CONTEXT + 4}: expected at most {CONTEXT}"):
+        run(ENGINES[name]().forward_backward(batch_of([ask("a", 4)], [late]), negative_logprob))
+
+
+def test_two_requests_of_one_name_are_refused(build: Callable[..., Engine]) -> None:
+    async def work() -> None:
+        with pytest.raises(EngineError, match="'a': id given twice"):
+            await drawn(await synced(build), ask("a", 3), ask("a", 4))
+
+    run(work())
+
+
 def test_a_loss_that_is_not_finite_leaves_the_weights_alone(build: Callable[..., Engine]) -> None:
     async def work() -> None:
         engine = await synced(build)

@@ -57,7 +57,7 @@ class Learner:
     @torch.no_grad()
     def logprobs(self, batch: TrainBatch) -> Float[Tensor, "N T"]:
         """Log-probs without gradient, computed in parts that fit."""
-        check_batch(batch, verb="logprobs")
+        self._check(batch, "logprobs")
         scored = torch.zeros(batch.token_ids.shape)
         done = 0
         for part in batch.split(LOGPROB_TOKENS):
@@ -69,7 +69,7 @@ class Learner:
 
     def forward_backward(self, batch: TrainBatch, loss: TokenLoss) -> BackwardResult:
         """Add this micro-batch's gradient to what is accumulated."""
-        check_batch(batch, verb="forward_backward")
+        self._check(batch, "forward_backward")
         if not any(True for _ in self.named_parameters()):
             raise EngineError(
                 "forward_backward: parameters = all frozen: expected some to train; a reference only "
@@ -141,6 +141,12 @@ class Learner:
                 for name, master in state["masters"].items():  # type: ignore[attr-defined]
                     self._masters[name].copy_(master)
             optimizer.load_state_dict(state["optimizer"])  # type: ignore[arg-type]
+
+    def _check(self, batch: TrainBatch, verb: str) -> None:
+        network = self.network
+        check_batch(
+            batch, verb=verb, vocabulary_size=network.vocabulary_size, context_tokens=network.context_tokens
+        )
 
     def _here(self, batch: TrainBatch) -> TrainBatch:
         device = self.network.device
