@@ -25,7 +25,8 @@ from peira.sandbox.session import Session
 from peira.types.rollout import StopReason
 from peira.types.task import Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
-from peira.verifiers.code.extract import MAX_CHARACTERS, code_blocks, extract_code, strip_thinking
+from peira.verifiers.answer import strip_thinking
+from peira.verifiers.code.extract import MAX_CHARACTERS, code_blocks, extract_code
 from peira.verifiers.proof.theorem import Theorem
 from peira.verifiers.proof.vernacular import declares, is_command, refusal, sentences
 
@@ -210,6 +211,8 @@ def _compiled(verifier: CoqVerifier, theorem: Theorem) -> tuple[str, bytes]:
 def proof_script(attempt: Attempt, labels: tuple[str, ...]) -> str | None:
     """The last code block with one of these labels or none; the whole answer where there is no block."""
     answer = strip_thinking(attempt.text)
+    if answer is None:
+        return None
     script = extract_code(answer, labels)
     if script is None and not code_blocks(answer) and "```" not in answer:
         script = answer

@@ -14,7 +14,8 @@ from peira.sandbox.protocol import MIB, Limits, Outcome, Sandbox
 from peira.types.rollout import StopReason
 from peira.types.task import Message, Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
-from peira.verifiers.code.extract import code_blocks, extract_code, strip_thinking
+from peira.verifiers.answer import strip_thinking
+from peira.verifiers.code.extract import code_blocks, extract_code
 from peira.verifiers.rules.induction import Induction
 
 LABELS = ("prolog", "pl", "swipl")
@@ -172,6 +173,8 @@ def rules_in(text: str) -> str | None:
         'toxic(X) :- leaf(X, _).'
     """
     answer = strip_thinking(text)
+    if answer is None:
+        return None
     tagged = _RULE.findall(answer)
     if tagged:
         rules: str | None = tagged[-1].strip()
