@@ -23,6 +23,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -42,8 +43,12 @@ from peira.types.task import Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
 from peira.verifiers.protocol import Verifier
 
+STUCK_S = 60
+"""A worker that takes or gives nothing for so long in the middle of a message is stuck."""
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 """A longer answer from a worker is not read: the worker is killed."""
+MAX_LOAD_FAILURES = 3
+"""A verifier that took so many workers down while it was being loaded is not loaded again."""
 MAX_LIST = 64
 """Attempts sent to a worker at once; a worker that needs longer hands the rest back."""
 
@@ -127,6 +132,7 @@ class WorkerPool:
         self.workers = workers
         self.restarts = 0
         """Workers replaced so far, after a kill, a crash or too much memory."""
+        self._load_failures: dict[str, list[str]] = {}
         self._slots = [_Slot(self) for _ in range(workers)]
         for slot in self._slots:
             slot.thread.start()
@@ -180,6 +186,15 @@ class WorkerPool:
     ) -> None:
         self.close()
 
+    def _note_load_failure(self, key: str, reason: str) -> None:
+        with self._changed:
+            self._load_failures.setdefault(key, []).append(reason)
+
+    def _hopeless(self, key: str) -> str:
+        """Why no further worker is spent on loading this verifier; empty while there is hope."""
+        failures = self._load_failures.get(key, [])
+        return failures[-1] if len(failures) >= MAX_LOAD_FAILURES else ""
+
     def _has_room(self, wanted: int) -> bool:
         return self._closing or not self._queue or len(self._queue) + wanted <= self._max_queued
 
@@ -228,6 +243,14 @@ class WorkerPool:
 _CLOSED = Verdict.broken(VerdictStatus.ERROR, "the pool was closed before this attempt was judged")
 
 
+_BROKEN = (OSError, EOFError, ValueError, RecursionError)
+"""What reading from a worker may raise; a time limit is an OSError."""
+
+
+class _LoadFailure(Exception):
+    """The worker hung or died while it was loading a verifier."""
+
+
 class _Slot:
     """One worker at a time, and the thread that feeds it."""
 
@@ -258,10 +281,13 @@ class _Slot:
 
     def _judge(self, items: list[_Item]) -> bool:
         """Judge these; return whether some had to be handed back."""
+        items = [item for item in items if not self._is_hopeless(item)]
+        if not items:
+            return False
         try:
             worker = self._started()
             worker.send(items)
-        except (OSError, EOFError, ValueError) as error:  # TimeoutError is an OSError
+        except _BROKEN as error:
             return self._blame(items, f"no worker could be started or reached: {error}")
         for position, item in enumerate(items):
             rest = items[position + 1 :]
@@ -269,12 +295,18 @@ class _Slot:
                 verdict, following = worker.answer(
                     item.serial, item.job.timeout_s or self.pool.timeout_s, self.pool.load_timeout_s
                 )
+            except _LoadFailure as error:
+                reason = worker.ending() or str(error)
+                self._drop()
+                self.pool._note_load_failure(item.job.verifier, f"it cannot be loaded: {reason}")
+                self.pool._give_back(items[position:])
+                return True
             except TimeoutError as error:
                 self._drop()
                 item.batch.settle(item.index, Verdict.broken(VerdictStatus.TIMEOUT, str(error)))
                 self.pool._give_back(rest)
                 return True
-            except (OSError, EOFError, ValueError) as error:
+            except _BROKEN as error:
                 return self._blame(items[position:], worker.ending() or f"the worker sent {error}")
             worker.judged += 1
             if _out_of_memory(verdict) and worker.judged > 1 and not item.retried:
@@ -286,6 +318,13 @@ class _Slot:
                 self.pool._give_back(rest)
                 return bool(rest)
         return False
+
+    def _is_hopeless(self, item: _Item) -> bool:
+        """Settle an attempt whose verifier took several workers down while it was being loaded."""
+        reason = self.pool._hopeless(item.job.verifier)
+        if reason:
+            item.batch.settle(item.index, Verdict.broken(VerdictStatus.ERROR, reason))
+        return bool(reason)
 
     def _blame(self, items: list[_Item], reason: str) -> bool:
         """The worker is gone. Its first unjudged attempt is at fault, unless an earlier one may have been."""
@@ -325,6 +364,9 @@ class _Worker:
     def __init__(self, memory_limit_bytes: int | None) -> None:
         self.mark = uuid.uuid4().hex
         ours, theirs = socket.socketpair()
+        # A thread that a verifier left behind may keep the worker from ever reading on.
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", STUCK_S, 0))
         with ours, theirs:
             descriptor = theirs.fileno()
             # Not `multiprocessing`: that would run the user's main module again in every worker.
@@ -369,7 +411,11 @@ class _Worker:
         """
         frame = self._frame(limit_s, "judging")
         if frame == "load":
-            if self._frame(load_timeout_s, "loading the verifier") != "loaded":
+            try:
+                loaded = self._frame(load_timeout_s, "loading the verifier")
+            except _BROKEN as error:
+                raise _LoadFailure(str(error)) from error
+            if loaded != "loaded":
                 raise ValueError("something else than 'loaded'")
             frame = self._frame(limit_s, "judging")
         return _read(frame, serial)

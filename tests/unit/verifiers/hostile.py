@@ -107,7 +107,22 @@ class Unloadable:
 @dataclass(frozen=True)
 class SlowToLoad(Obedient):
     def prepare(self) -> None:
-        time.sleep(1.0)
+        time.sleep(3.0)
+
+
+@dataclass(frozen=True)
+class FailsToLoad(Obedient):
+    """Ends or hangs its worker while it is being loaded, and notes each try."""
+
+    way: str = "die"
+    notes: str = ""
+
+    def prepare(self) -> None:
+        with open(self.notes, "a") as file:
+            file.write("try\n")
+        if self.way == "die":
+            os._exit(5)
+        time.sleep(600)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile import Obedient, SlowToLoad, Unloadable
+from hostile import FailsToLoad, Obedient, SlowToLoad, Unloadable
 
 from peira.errors import VerifierError
 from peira.types.task import Task
@@ -109,7 +109,7 @@ def test_the_limit_counts_an_attempts_own_time_and_not_its_wait():
 
 
 def test_loading_a_verifier_is_not_charged_to_the_attempt():
-    with WorkerPool({"it": SlowToLoad()}, workers=1, timeout_s=0.5) as pool:
+    with WorkerPool({"it": SlowToLoad()}, workers=1, timeout_s=2.0) as pool:
         assert pool.judge_blocking([job("score 1")])[0].score == 1.0
 
 
@@ -125,6 +125,26 @@ def test_a_verifier_that_cannot_be_loaded_says_why_for_each_attempt(pool):
     for verdict in pool.judge_blocking(jobs):
         assert verdict.status is VerdictStatus.ERROR
         assert "could not be loaded: ImportError: no such library" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("way", "load_timeout_s", "detail"),
+    [("die", 60.0, "exit code 5"), pytest.param("hang", 5.0, "longer than 5 s", marks=pytest.mark.slow)],
+)
+def test_a_verifier_that_takes_workers_down_while_loading_is_given_up_on(
+    way, load_timeout_s, detail, tmp_path
+):
+    notes = tmp_path / "tries"
+    verifiers = {"it": FailsToLoad(way=way, notes=str(notes)), "good": Obedient()}
+    with WorkerPool(verifiers, workers=1, timeout_s=5, load_timeout_s=load_timeout_s) as pool:
+        jobs = [job("score 1")] * 50 + [Job(verifier="good", task=TASK, attempt=Attempt(text="score 1"))] * 5
+        verdicts = pool.judge_blocking(jobs)
+    assert [verdict.status for verdict in verdicts[:50]] == [VerdictStatus.ERROR] * 50
+    assert all(
+        "it cannot be loaded: " in verdict.detail and detail in verdict.detail for verdict in verdicts[:50]
+    )
+    assert [verdict.score for verdict in verdicts[50:]] == [1.0] * 5
+    assert notes.read_text().count("try") == 3
 
 
 def test_async_callers_share_the_pool_without_mixing_their_verdicts(pool):
