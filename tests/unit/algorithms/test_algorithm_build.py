@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -35,6 +36,25 @@ def test_every_preset_builds_and_survives_the_journey_to_a_worker(name):
         AlgorithmConfig.model_validate(name).average, 1 / 3
     ) / 4
     torch.testing.assert_close(logprobs.grad, -share * advantages.T.expand(4, 3))
+
+
+@pytest.mark.slow  # the first use of the meta device takes seconds
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_token_loss_stays_on_its_device_and_never_waits_for_it(name):
+    # the meta device has no values: reading one, or mixing in a tensor of another device, raises
+    settings = {"name": name, "kl": {"coefficient": 0.1}, "mismatch": {"max_drop": 0.5}}
+    algorithm = build_algorithm(AlgorithmConfig.model_validate(settings), max_tokens=8)
+    mask = torch.ones(4, 3, dtype=torch.bool)
+    batch = train_batch(mask=mask, reference_logprobs=torch.zeros(4, 3), mismatch_weights=torch.ones(4, 3))
+    moved = {
+        field.name: value.to("meta")
+        for field in fields(batch)
+        if isinstance(value := getattr(batch, field.name), torch.Tensor)
+    }
+    logprobs = torch.zeros(4, 3, device="meta", requires_grad=True)
+    loss = algorithm.token_loss(logprobs, replace(batch, **moved))
+    loss.sum().backward()
+    assert loss.shape == logprobs.grad.shape == (4, 3)
 
 
 def test_a_preset_row_fills_what_is_not_given_and_yields_to_what_is():

@@ -15,29 +15,31 @@ from peira.config.algorithm import AlgorithmConfig
 
 def descent(algorithm, p, reference, size):
     """d(expected loss)/d(logit of the first answer), exactly."""
-    total = 0.0
-    for right in range(size + 1):
-        rewards = (torch.arange(size) < right).double()[None]
-        advantages = algorithm.advantages(rewards, every(rewards))
-        logit = torch.tensor(p, dtype=torch.float64).logit().requires_grad_()
-        both = torch.stack([torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)])
-        answers = (rewards[0] == 0).long()  # 0: right, 1: wrong
-        logprobs = both[answers][:, None]
-        mask = torch.ones(size, 1, dtype=torch.bool)
-        chosen = torch.tensor([reference, 1 - reference], dtype=torch.float64).log()
-        batch = algorithm.prepare(
-            train_batch(
-                mask=mask,
-                advantages=advantages.T.contiguous(),
-                old_logprobs=logprobs.detach(),
-                sampling_logprobs=logprobs.detach(),
-                reference_logprobs=chosen[answers][:, None],
-            )
+    groups = size + 1  # one for each number of right answers
+    right = torch.arange(size) < torch.arange(groups)[:, None]
+    rewards = right.double()
+    advantages = algorithm.advantages(rewards, every(rewards))
+    logit = torch.tensor(p, dtype=torch.float64).logit().requires_grad_()
+    both = torch.stack([torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)])
+    answers = (~right).long().flatten()  # 0: right, 1: wrong
+    logprobs = both[answers][:, None]
+    mask = torch.ones(size, 1, dtype=torch.bool)
+    weights = algorithm.weights(mask)  # each group is a batch of its own
+    chosen = torch.tensor([reference, 1 - reference], dtype=torch.float64).log()
+    batch = algorithm.prepare(
+        train_batch(
+            mask=mask.repeat(groups, 1),
+            advantages=advantages.reshape(-1, 1),
+            old_logprobs=logprobs.detach(),
+            sampling_logprobs=logprobs.detach(),
+            reference_logprobs=chosen[answers][:, None],
+            group=torch.arange(groups).repeat_interleave(size),
         )
-        loss = (algorithm.weights(mask) * algorithm.token_loss(logprobs, batch)).sum()
-        (slope,) = torch.autograd.grad(loss, logit)
-        total += binomial(size, right, p) * slope.item()
-    return total
+    )
+    losses = (weights.repeat(groups, 1) * algorithm.token_loss(logprobs, batch)).reshape(groups, size)
+    chance = torch.tensor([binomial(size, k, p) for k in range(groups)], dtype=torch.float64)
+    (slope,) = torch.autograd.grad((chance * losses.sum(dim=1)).sum(), logit)
+    return slope.item()
 
 
 def resting_point(size, beta, reference, **settings):
@@ -57,11 +59,11 @@ def resting_point(size, beta, reference, **settings):
 @pytest.mark.parametrize(
     ("beta", "reference", "expected"),
     [
-        (0.5, 0.3, {2: 0.710977, 4: 0.810384, 8: 0.853564}),
-        (0.04, 0.5, {2: 0.980400, 4: 0.988552}),
-        (0.04, 0.1, {2: 0.964149, 4: 0.979151}),
-        (1.0, 0.25, {2: 0.500000, 4: 0.628940, 8: 0.674949}),
-        (2.0, 0.3, {2: 0.421954, 4: 0.502000}),
+        (0.5, 0.3, {2: 0.710977, 4: 0.810384, 8: 0.853564, 16: 0.878441}),
+        (0.04, 0.5, {2: 0.980400, 4: 0.988552, 8: 0.992418, 16: 0.994762}),
+        (0.04, 0.1, {2: 0.964149, 4: 0.979151, 16: 0.990380}),
+        (1.0, 0.25, {2: 0.500000, 4: 0.628940, 8: 0.674949, 64: 0.702713}),
+        (2.0, 0.3, {2: 0.421954, 4: 0.502000, 16: 0.540890}),
     ],
 )
 def test_fixed_points_of_k3_in_the_loss_with_population_std(beta, reference, expected):
