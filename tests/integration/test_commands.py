@@ -226,7 +226,9 @@ def test_an_interrupted_run_saves_exits_130_and_goes_on(place, number):
     )
     metrics = place / "runs" / "r" / "metrics.jsonl"
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no step within two minutes"
         time.sleep(0.1)
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
