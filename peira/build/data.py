@@ -181,6 +181,8 @@ def _load(
         if config.name and config.name in names:
             raise ConfigError(f"data: name = {config.name!r}: expected another name for each source")
         name, number = table.name, 1
+        if name in names and config.split != SourceConfig.model_fields["split"].default:
+            name = f"{table.name}-{config.split}"  # two splits of one dataset
         while name in names:
             number += 1
             name = f"{table.name}-{number}"

@@ -1,5 +1,6 @@
 import json
 
+import datasets
 import pytest
 
 from peira.build.data import build_tasks, limit_prompts
@@ -84,6 +85,18 @@ def test_a_mixture_draws_by_weight_and_tells_equal_names_apart(tmp_path):
     twice = tuple({"path": path, "name": "n"} for path in paths)
     with pytest.raises(ConfigError, match="name = 'n': expected another name"):
         build_tasks(DataConfig(sources=twice), seed=0)
+
+
+def test_two_splits_of_one_dataset_are_named_by_split(tmp_path):
+    datasets.disable_progress_bars()
+    table = datasets.Dataset.from_list(sums(0, 4))
+    datasets.DatasetDict({"train": table, "test": table.select([0])}).save_to_disk(tmp_path / "sums")
+    folder = str(tmp_path / "sums")
+    config = DataConfig(path=folder, eval_sources=({"path": folder, "split": "test"},))
+    sets = build_tasks(config, seed=0)
+    assert [source.name for source in sets.report.sources] == ["sums", "sums-test"]
+    assert sets.held_out[0].source == "sums-test"
+    assert sets.train.num_tasks == 3
 
 
 def test_equal_ids_in_two_sources_stay_apart(tmp_path):
