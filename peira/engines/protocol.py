@@ -192,7 +192,7 @@ def check_batch(batch: TrainBatch, *, verb: str, vocabulary_size: int, context_t
     longest = int(batch.lengths.max())
     if context_tokens is not None and longest > context_tokens:
         raise EngineError(
-            f"{verb}: batch.lengths = {longest}: expected at most {context_tokens}, the model's context; drop "
+            f"{verb}: batch.lengths = {longest}: expected at most {context_tokens}, the context; drop "
             "such rollouts, or lower sampling.max_tokens"
         )
     low, high = int(batch.token_ids.min()), int(batch.token_ids.max())
