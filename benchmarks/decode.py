@@ -8,8 +8,8 @@ generate static   transformers, preallocated cache
 peira             `LocalEngine.sample`
 
 Every way draws the same number of tokens from the same prompts at temperature 1, and none may stop early.
-Rounds alternate, so that whatever else the machine does falls on all; ratios are of medians. CPU time is that of
-the process: on a busy machine it says more than the clock.
+Rounds alternate, so that whatever else the machine does falls on all; ratios are of medians. CPU time is
+that of the process: on a busy machine it says more than the clock.
 """
 
 import argparse
