@@ -7,9 +7,8 @@ plain: `model(ids).logits` over prompts and completions, log_softmax over [N, T,
 peira: prompts once per group, the head at trained tokens only, in chunks.
 
 Rounds alternate, so that whatever else the machine does falls on both; every round has a process of its
-own, so
-that peak memory is that of one way, beyond the loaded model. Time is wall-clock and CPU time of the second
-update. Ratios are of medians.
+own, so that peak memory is that of one way, beyond the loaded model. Time is wall-clock and CPU time of the
+second update. Ratios are of medians.
 """
 
 import argparse
