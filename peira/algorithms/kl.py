@@ -140,9 +140,10 @@ def kl_in_reward(
             spread = penalty.flip(1).cumsum(dim=1).flip(1)
         case "sequence":
             row = penalty.sum(dim=1)
-            same = (batch.group[:, None] == batch.group[None, :]).to(row.dtype)  # [N, N]
-            siblings = same.sum(dim=1) - 1
-            others = (same @ row - row) / siblings.clamp(min=1)
+            names, own = batch.group.unique(return_inverse=True)
+            totals = row.new_zeros(len(names)).index_add(0, own, row)
+            siblings = own.bincount(minlength=len(names))[own] - 1
+            others = (totals[own] - row) / siblings.clamp(min=1)
             spread = (row - torch.where(siblings > 0, others, 0.0))[:, None].expand_as(penalty)
     advantages = batch.advantages - coefficient * spread
     return replace(batch, advantages=torch.where(batch.mask, advantages, 0.0))

@@ -38,6 +38,41 @@ def test_every_preset_builds_and_survives_the_journey_to_a_worker(name):
     torch.testing.assert_close(logprobs.grad, -share * advantages.T.expand(4, 3))
 
 
+@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("rows", [[[0], [1], [2], [3]], [[0, 1, 2], [3]], [[3, 1], [0, 2]]])
+def test_cutting_the_batch_changes_no_gradient(name, rows):
+    settings = {"name": name, "kl": {"coefficient": 0.1}, "mismatch": {"max_drop": 0.05}}
+    algorithm = build_algorithm(AlgorithmConfig.model_validate(settings), max_tokens=8)
+    generator = torch.Generator().manual_seed(0)
+
+    def noise():
+        return 0.3 * torch.randn(4, 6, dtype=torch.float64, generator=generator)
+
+    lengths = torch.tensor([6, 2, 5, 4])
+    mask = (torch.arange(6) < lengths[:, None]) & (torch.arange(6) > 0)
+    batch = algorithm.prepare(
+        train_batch(
+            mask=mask,
+            lengths=lengths,
+            group=torch.tensor([0, 0, 1, 1]),
+            advantages=torch.tensor([[1.0], [-1.0], [0.5], [-0.5]], dtype=torch.float64).expand(4, 6),
+            weights=algorithm.weights(mask),
+            old_logprobs=noise(),
+            sampling_logprobs=noise(),
+            reference_logprobs=noise(),
+        )
+    )
+    logprobs = (batch.old_logprobs + noise()).requires_grad_()
+    (batch.weights * algorithm.token_loss(logprobs, batch)).sum().backward()
+    whole = logprobs.grad.clone()
+    logprobs.grad = None
+    for part in rows:
+        micro = batch.select(torch.tensor(part))
+        own = logprobs[part][:, : micro.mask.shape[1]]
+        (micro.weights * algorithm.token_loss(own, micro)).sum().backward()
+    torch.testing.assert_close(logprobs.grad, whole, rtol=1e-12, atol=1e-15)
+
+
 @pytest.mark.slow  # the first use of the meta device takes seconds
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_a_token_loss_stays_on_its_device_and_never_waits_for_it(name):

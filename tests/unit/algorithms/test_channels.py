@@ -2,6 +2,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tensors import every
 
 from peira.algorithms.advantage import whiten
@@ -85,6 +87,27 @@ def test_a_shadow_channel_is_not_trained_on():
 def test_affine_changes_of_a_channel_change_nothing():
     first = combined([[1, 0, 0.5]], [[0, 1, 1]])
     torch.testing.assert_close(first, combined([[7, 3, 5]], [[-3, 3, 3]]))
+
+
+SCORES = st.lists(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, math.nan]), min_size=3, max_size=3), min_size=2, max_size=4
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SCORES, SCORES, st.permutations([0, 1, 2]))
+def test_permuting_members_and_groups_permutes_the_sum(first, second, members):
+    size = min(len(first), len(second))
+    first, second = first[:size], second[:size]
+    plain = combined(first, second, weights=(1.0, 0.5))
+    order = list(reversed(range(size)))
+    moved = combined(
+        [[first[p][g] for g in members] for p in order],
+        [[second[p][g] for g in members] for p in order],
+        weights=(1.0, 0.5),
+    )
+    torch.testing.assert_close(moved, plain[order][:, members])
+    assert plain.isfinite().all()
 
 
 def test_missing_or_miscounted_channels_are_named():

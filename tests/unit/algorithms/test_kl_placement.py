@@ -160,6 +160,14 @@ def test_penalties_of_several_references_add_up():
     assert batch.select(rows).other_reference_logprobs.shape == (1, 1, 2)
 
 
+def test_groups_of_the_sequence_penalty_do_not_mix():
+    # groups 7 and 3: a lone row keeps its own penalty; the pair is compared with each other
+    old = torch.tensor([[0.5], [0.2], [0.4]], dtype=torch.float64)
+    batch = replace(batch_of(old, torch.zeros_like(old)), group=torch.tensor([7, 3, 3]))
+    got = kl_in_reward(batch, coefficient=1.0, estimator="k1", level="sequence").advantages
+    assert got[:, 0].tolist() == pytest.approx([-0.5, 0.2, -0.2])
+
+
 def test_garbage_behind_the_end_reaches_no_advantage():
     old = torch.tensor([[0.2, math.nan]])
     batch = replace(batch_of(old, torch.tensor([[0.0, math.inf]])), mask=torch.tensor([[True, False]]))
