@@ -247,6 +247,7 @@ def test_the_weight_is_a_constant_to_the_gradient():
         old_logprobs=torch.zeros(1, 2, dtype=torch.float64),
     )
     factor = partial(future_kl_weights, **GAMMA_HALF, low=0.5, high=1.5)
+    assert not factor(logprobs, batch.old_logprobs, batch.advantages, batch.mask).requires_grad
     token_objective(logprobs, batch, policy_loss=LOSSES["clipped"], advantage_factor=factor).sum().backward()
     # F = (0, -.2): factors 1 and exp(-.2); gradient -factor * ratio
     assert logprobs.grad[0].tolist() == pytest.approx([-math.exp(0.1), -math.exp(-0.2) * math.exp(-0.2)])
