@@ -84,6 +84,7 @@ def _math(config: MathConfig) -> MathVerifier:
         log_base=config.log_base,
         percent=config.percent,
         significant_digits=config.significant_digits,
+        unevaluated=config.unevaluated,
         missing_unit=config.missing_unit,
         unknown_unit=config.unknown_unit,
         convert_units=config.convert_units,

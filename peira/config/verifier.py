@@ -27,6 +27,8 @@ class MathConfig(ChannelConfig):
     """exact: 28 is not 28%; bare: they are the same answer."""
     significant_digits: int | None = Field(default=None, ge=1)
     """Accept a decimal that rounds the reference correctly to at least so many digits; None: exact only."""
+    unevaluated: Literal["accept", "reject"] = "accept"
+    """The reference is a number and the answer a calculation that has its value: 5! or 37 + 58."""
     missing_unit: Literal["accept", "reject"] = "accept"
     """The reference has a unit and the answer has none."""
     unknown_unit: Literal["accept", "reject"] = "reject"

@@ -5,7 +5,16 @@ from collections.abc import Callable, Sequence
 
 from peira.verifiers.evaluation import constant, equal, evaluate, proportional
 from peira.verifiers.expression import Node, Unreadable
-from peira.verifiers.forms import DEFAULT_POLICY, Form, Policy, assigned, is_name, node_of
+from peira.verifiers.forms import (
+    DEFAULT_POLICY,
+    Form,
+    Policy,
+    assigned,
+    head_symbol,
+    is_literal,
+    node_of,
+    values,
+)
 from peira.verifiers.regions import difference, same_region
 
 
@@ -28,6 +37,8 @@ def same(reference: Form, given: Form, policy: Policy = DEFAULT_POLICY) -> bool:
         return _same_members(reference.items, given.items, policy)
     if "inequality" in kinds or "union" in kinds:
         return same_region(reference, given, policy)
+    if set(kinds) == {"words", "expression"}:
+        return _same_product(reference, given, policy)
     if kinds[0] != kinds[1]:
         return False
     match reference.kind:
@@ -42,6 +53,17 @@ def same(reference: Form, given: Form, policy: Policy = DEFAULT_POLICY) -> bool:
                 and all(same(a, b, policy) for a, b in zip(reference.items, given.items, strict=True))
             )
     return False
+
+
+def _same_product(reference: Form, given: Form, policy: Policy) -> bool:
+    r"""`ab` looks like a word; beside `b \cdot a` it is a product of symbols."""
+    word, other = (reference, given) if reference.kind == "words" else (given, reference)
+    if len(word.text) > 3 or not word.text.isalpha() or not word.text.islower() or other.unit is not None:
+        return False
+    product = Node("multiply", tuple(Node("symbol", name=letter) for letter in word.text[:2]))
+    for letter in word.text[2:]:
+        product = Node("multiply", (product, Node("symbol", name=letter)))
+    return node_of(other).kind == "multiply" and equal(product, node_of(other))
 
 
 def _spoken(text: str, policy: Policy) -> str:
@@ -59,6 +81,8 @@ _MULTIPLIERS = {
 
 def _same_value(reference: Form, given: Form, policy: Policy) -> bool:
     left, right = node_of(reference), node_of(given)
+    if policy.unevaluated == "reject" and is_literal(left) and not (is_literal(right) or given.compound):
+        return False
     if reference.unit is None and given.unit is not None:
         named = given.unit.dimension.startswith("named ")
         refused = named and (policy.unknown_unit == "reject" or given.unit.name in _MULTIPLIERS)
@@ -130,9 +154,7 @@ def _quietly(compare: Callable[[Form, Form, Policy], bool], left: Form, right: F
 
 def _same_equation(reference: Form, given: Form, policy: Policy) -> bool:
     if reference.kind != "equation":
-        members = given.items
-        if len(members) > 1 and is_name(members[0]) and not (reference.node and is_name(reference)):
-            members = members[1:]
+        members = given.items if head_symbol(reference) else values(given)
         return all(same(reference, member, policy) for member in members)
     value = assigned(reference)
     if given.kind != "equation":

@@ -10,7 +10,7 @@ Source: Schwartz 1980, "Fast probabilistic algorithms for verification of polyno
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -278,12 +278,11 @@ def equal(left: Node, right: Node) -> bool:
     kinds = left.kinds() | right.kinds()
     if "infinity" in kinds:
         return infinite_sign(left) == infinite_sign(right) != 0
-    symbols = sorted(left.symbols() | right.symbols())
-    if not symbols:
+    if not left.symbols() | right.symbols():
         return _agree(left, right, {})[0]
     num_real = num_complex = num_outside = 0
     problem: Unreadable | None = None
-    for point in _points(tuple(symbols)):
+    for point in _points(left, right):
         try:
             same, real = _agree(left, right, point)
         except Unreadable as error:
@@ -343,7 +342,7 @@ def proportional(left: Node, right: Node) -> int | None:
     zero = Node("number", value=Fraction(0))
     ratio: Node | None = None
     agreeing = 0
-    for point in _points(tuple(sorted(left.symbols() | right.symbols()))):
+    for point in _points(left, right):
         first, second = substitute(left, point), substitute(right, point)
         try:
             zeros = [_agree(side, zero, {})[0] for side in (first, second)]
@@ -374,17 +373,17 @@ def substitute(node: Node, point: Mapping[str, Fraction]) -> Node:
     return Node(node.kind, tuple(substitute(argument, point) for argument in node.arguments), name=node.name)
 
 
-@cache
-def _points(symbols: tuple[str, ...]) -> tuple[dict[str, Fraction], ...]:
-    """Rational points of moderate size and of either sign, the same in every process."""
-    return tuple(_point(symbols, index) for index in range(2 * NUM_POINTS))
+def _points(left: Node, right: Node) -> Iterator[dict[str, Fraction]]:
+    """Rational points of moderate size, half of them of either sign.
 
-
-def _point(symbols: tuple[str, ...], index: int) -> dict[str, Fraction]:
-    """All positive at even indices, of random signs at odd ones."""
-    source = random.Random(f"peira {index}")
-    point = {}
-    for symbol in symbols:
-        sign = 1 if index % 2 == 0 else source.choice((-1, 1))
-        point[symbol] = sign * Fraction(source.randint(10_007, 300_007), 100_003)
-    return point
+    They follow from the two expressions, so they are the same in every process, and nobody can write an
+    expression that vanishes at the points it will be tried at.
+    """
+    symbols = sorted(left.symbols() | right.symbols())
+    source = random.Random(f"{left!r} {right!r}")
+    for index in range(2 * NUM_POINTS):
+        signs = (1,) if index % 2 == 0 else (1, -1)
+        yield {
+            symbol: source.choice(signs) * Fraction(source.randint(10_007, 300_007), 100_003)
+            for symbol in symbols
+        }

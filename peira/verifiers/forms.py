@@ -23,6 +23,8 @@ class Policy:
     """exact: 28 is not 28%; bare: they are the same answer."""
     significant_digits: int | None = None
     """Accept a decimal that rounds the reference correctly to at least so many digits; None: exact only."""
+    unevaluated: Literal["accept", "reject"] = "accept"
+    """The reference is a number and the answer a calculation that has its value: 5! or 37 + 58."""
     missing_unit: Literal["accept", "reject"] = "accept"
     """The reference has a unit and the answer has none."""
     unknown_unit: Literal["accept", "reject"] = "reject"
@@ -93,18 +95,33 @@ def node_of(form: Form) -> Node:
     return form.node
 
 
-def is_name(form: Form) -> bool:
-    """A lone symbol or f(x): what a value is assigned to."""
+def is_literal(node: Node) -> bool:
+    """A number as it is written down: an integer, decimal, fraction or percentage, with its sign."""
+    if node.kind in ("negate", "percent", "divide"):
+        return all(is_literal(argument) and argument.kind != "divide" for argument in node.arguments)
+    return node.kind == "number"
+
+
+def head_symbol(form: Form) -> str:
+    """Of a lone symbol or f(x), what a value is assigned to, the symbol or the f; else empty."""
     node = form.node
     if node is None or form.unit is not None:
-        return False
-    if node.kind == "symbol":
-        return True
-    return node.kind == "multiply" and all(part.kind in ("symbol", "multiply") for part in node.arguments)
+        return ""
+    while node.kind == "multiply" and all(part.kind in ("symbol", "multiply") for part in node.arguments):
+        node = node.arguments[0]
+    return node.name if node.kind == "symbol" else ""
+
+
+def values(form: Form) -> tuple[Form, ...]:
+    """What an equation says the value is: its members, the first left out when it only names the others."""
+    head = head_symbol(form.items[0])
+    rest = form.items[1:]
+    named = head and not any(item.node is not None and head in item.node.symbols() for item in rest)
+    return rest if named else form.items
 
 
 def assigned(form: Form) -> Form | None:
-    """The value of `x = 11`; None when the form is no assignment."""
-    if form.kind != "equation" or len(form.items) != 2 or not is_name(form.items[0]):
+    """The value of `x = 11`; None when the form is no assignment, as `x = 2x` is none."""
+    if form.kind != "equation" or len(form.items) != 2 or len(values(form)) != 1:
         return None
     return form.items[1]

@@ -98,7 +98,10 @@ _GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _GROUPED_WITHIN = re.compile(r"([^\d,()\[\]]*)(\d{1,3}(?:,\d{3})+(?:\.\d+)?)([^\d,()\[\]]*)")
 _SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _DECIMAL = re.compile(r"[-+]?(?:\d+\.\d+|\.\d+|\d+)")
-_SCIENTIFIC = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+))[eE]([-+]?\d{1,5})")
+_MANTISSA = r"([-+]?(?:\d+(?:\.\d*)?|\.\d+))"
+_SCIENTIFIC = re.compile(
+    rf"{_MANTISSA}(?:[eE]([-+]?\d{{1,3}})|\s*(?:\\times|\\cdot)\s*10\s*\^\s*(?:\{{\s*([-+]?\d{{1,3}})\s*\}}|(\d)))"
+)
 _REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{?(\d+)\}?")
 _MIXED = re.compile(r"([-+]?)\s*(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _MIXED_PLAIN = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)")
@@ -192,6 +195,8 @@ class _Reader:
             return None
         if plain in ("pi", "infinity", "inf") or find_unit(plain) is not None:
             return None if plain in ("pi", "infinity", "inf") else Form("words", text=plain)
+        if all(len(word) == 1 for word in plain.split()) and "\\text" not in text:
+            return None  # a product of symbols
         separated = [word.casefold() for word in re.split(r"[ ,]+", plain)]
         if any(word in ("and", "or") for word in separated) or "," in plain:
             parts = [part for part in re.split(r"\s*,\s*(?:(?:and|or)\s+)?|\s+(?:and|or)\s+", plain) if part]
@@ -378,7 +383,9 @@ class _Reader:
             return Form("expression", node=_literal(Fraction(text)), decimal_digits=digits)
         match = _SCIENTIFIC.fullmatch(text)
         if match is not None:
-            text = rf"{match.group(1)} \cdot 10^{{{match.group(2)}}}"
+            mantissa, *exponents = match.groups()
+            exponent = int(next(digits for digits in exponents if digits))
+            return Form("expression", node=_literal(Fraction(mantissa) * Fraction(10) ** exponent))
         match = _REPEATING.fullmatch(text)
         if match is not None:
             return Form("expression", node=_literal(_repeating(*match.groups())))

@@ -29,12 +29,34 @@ def verdict(reference, completion, **settings):
         (r"1 \text{ m}", r"100 \text{ cm}", {"convert_units": False}, 1),
         (r"10 \text{ cm}", "10", {"missing_unit": "reject"}, 1),
         (r"\ln 2", r"\log 2", {"log_base": "10"}, 1),
+        ("95", "37+58", {"unevaluated": "reject"}, 1),
+        ("120", "5!", {"unevaluated": "reject"}, 1),
+        (r"\frac{1}{2}", r"\sin 30^\circ", {"unevaluated": "reject"}, 1),
     ],
 )
 def test_an_option_turns_the_verdict(reference, answer, setting, by_default):
     completion = rf"\boxed{{{answer}}}"
     assert verdict(reference, completion).score == by_default
     assert verdict(reference, completion, policy=Policy(**setting)).score == 1 - by_default
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("95", "95.0"),
+        ("-1/2", r"-\frac{1}{2}"),
+        ("0.5", r"50\%"),
+        (r"2\sqrt{2}", r"\sqrt{8}"),
+        ("x+1", "1+x"),
+        (r"\frac{7}{2}", r"3\frac{1}{2}"),
+        ("1500", "1.5e3"),
+        ("1500", r"1.5\times 10^{3}"),
+        (r"3 \text{ hours } 20 \text{ minutes}", r"200 \text{ minutes}"),
+    ],
+)
+def test_numbers_in_any_spelling_are_no_calculations(reference, answer):
+    policy = Policy(unevaluated="reject")
+    assert verdict(reference, rf"\boxed{{{answer}}}", policy=policy).score == 1.0
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,17 @@ MORE = [
     ("5", boxed("x=2+3=5"), 1),
     ("5", boxed("x=4=5"), 0),
     ("5", boxed("4=5"), 0),
+    ("2x+1", boxed("x=2x+1"), 0),
+    ("2x+1", boxed("f(x)=2x+1"), 1),
+    ("5", boxed("2+3=5"), 1),
+    ("x", boxed("x=5"), 0),
+    ("B", boxed("A=B"), 0),
+    # letters side by side
+    ("ab", boxed(r"b \cdot a"), 1),
+    ("ab", boxed("b a"), 1),
+    ("abc", boxed(r"\frac{abc^2}{c}"), 0),
+    ("no", boxed("on"), 0),
+    (r"\text{no}", boxed(r"n \cdot o + 1"), 0),
     # regions
     (r"x \in [-2,7]", boxed(r"-2 \le x \le 7"), 1),
     (r"-2 \le x \le 7", boxed(r"-2 < x \le 7"), 0),
