@@ -39,8 +39,9 @@ class SourceConfig(Section):
     """Our name -> column name (dots reach into nested columns), where the reading chosen by itself is not
     the one wanted. Our names: prompt, answer, verifier, id, info, source."""
     answer_pattern: str | None = None
-    """Regular expression whose last match in the answer column is the answer (its group 1 when it has one).
-    None keeps the column as it is, except that of a worked solution ending in `#### X` the X is taken."""
+    """Regular expression whose last match in the answer column is the answer (its group 1 when it has one),
+    or `boxed` for the content of the last \\boxed{}. None keeps the column as it is, except that of a worked
+    solution ending in `#### X` the X is taken."""
     verifier: str | None = None
     """Name of the verifier that judges this source's tasks; None leaves it to the rows or to all."""
 

@@ -25,6 +25,9 @@ ANSWERS = (
     "solution",
 )
 _SOURCES = ("data_source", "dataset")
+BOXED = "boxed"
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|([^{\s]))")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _WORKED_SOLUTION = re.compile(r"^#### *(\S.*?)\s*\Z", re.MULTILINE)
 _ROLES_BEFORE_THE_POLICY = ("user", "tool")
 
@@ -100,7 +103,7 @@ class Reading:
         candidates = {n: "the prompt" for n in prompts} | {n: "the answer" for n in answers}
         if answer_pattern is None and answer is not None and _is_worked_solution(_get(values, answer)):
             answer_pattern = _WORKED_SOLUTION.pattern
-        if answer_pattern is not None:
+        if answer_pattern is not None and answer_pattern != BOXED:
             _compiled(answer_pattern)
         return cls(
             prompt=prompt,
@@ -118,6 +121,8 @@ class Reading:
         parts.append(f"answer from `{self.answer}`" if self.answer else "no answer")
         if self.answer_pattern == _WORKED_SOLUTION.pattern:
             parts[-1] += " (the text after its last ####)"
+        elif self.answer_pattern == BOXED:
+            parts[-1] += r" (its last \boxed{})"
         elif self.answer_pattern is not None:
             parts[-1] += f" (the last match of {self.answer_pattern})"
         for name in ("verifier", "id", "info", "source"):
@@ -192,13 +197,13 @@ class Reading:
             return value
         if not isinstance(value, str):
             raise DataError(f"{place} = {shown(value)}: expected a text, since answer_pattern reads it")
-        found = list(_compiled(self.answer_pattern).finditer(value))
-        if not found:
+        found = _last_box(value) if self.answer_pattern == BOXED else _last_match(self.answer_pattern, value)
+        if found is None:
             raise DataError(
                 f"{place} = {shown(value)}: expected a match of {self.answer_pattern!r}; "
                 "correct the row or give another answer_pattern"
             )
-        return found[-1].group(1 if found[-1].re.groups else 0)
+        return found
 
     def _id(self, row: Row) -> str:
         if self.id is None or not _has(row.values, self.id):
@@ -306,6 +311,24 @@ def _info_column(values: Mapping[str, Any]) -> bool:
 
 def _is_worked_solution(value: Any) -> bool:
     return isinstance(value, str) and _WORKED_SOLUTION.search(value) is not None
+
+
+def _last_match(pattern: str, text: str) -> str | None:
+    found = list(_compiled(pattern).finditer(text))
+    return found[-1].group(1 if found[-1].re.groups else 0) if found else None
+
+
+def _last_box(text: str) -> str | None:
+    """Content of the last complete box, its braces balanced; a box without braces holds one character."""
+    for opened in reversed(list(_BOX.finditer(text))):
+        if opened[1] is not None:
+            return opened[1]
+        depth = 1
+        for brace in _BRACE.finditer(text, opened.end()):
+            depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+            if depth == 0:
+                return text[opened.end() : brace.start()].strip()
+    return None
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

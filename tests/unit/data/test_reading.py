@@ -130,6 +130,24 @@ def test_a_row_that_does_not_follow_the_answer_pattern_is_named():
         reading.task(row, PromptStyle(), source="d")
 
 
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        (r"so $\boxed{3}$, no, $\boxed{ \frac{1}{2} }$.", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed 7", "7"),
+        (r"\fbox{x^{2^{3}}} and \boxed{unfinished", "x^{2^{3}}"),
+    ],
+)
+def test_the_last_box_of_a_worked_solution_can_be_the_answer(solution, answer):
+    reading, task = read({"problem": "x", "solution": solution}, answer_pattern="boxed")
+    assert task.answer == answer
+    assert task.info == {"solution": solution}
+    assert r"its last \boxed{}" in reading.describe()
+    with pytest.raises(DataError, match="expected a match of 'boxed'"):
+        read({"problem": "x", "solution": "no box"}, answer_pattern="boxed")
+
+
 def test_the_last_match_of_an_answer_pattern_is_the_answer():
     assert read({"prompt": "x", "answer": "1 then 22"}, answer_pattern=r"\d+")[1].answer == "22"
     assert read({"prompt": "x", "answer": "<a>1</a>"}, answer_pattern=r"<a>(.*?)</a>")[1].answer == "1"
