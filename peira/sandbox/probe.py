@@ -45,7 +45,18 @@ ESCAPES = {
     "no new namespaces": "import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0",
     "bounded disk": "open('/tmp/x', 'wb').write(b'x' * 2**24); open('/tmp/y', 'wb').write(b'x' * 2**24)",
     "bounded memory": "bytearray(2**30)",
-    "no inherited files": "import os\nassert set(map(int, os.listdir('/proc/self/fd'))) - {0, 1, 2, 3, 4}",
+    "no inherited files": (
+        "import os, fcntl\n"
+        "def there(n):\n"
+        "    try: return fcntl.fcntl(n, fcntl.F_GETFD) >= 0\n"
+        "    except OSError: return False\n"
+        "assert [n for n in range(4, 4096) if there(n)]"
+    ),
+    "no way into its parent's memory": "import os\nopen(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "no way to its parent's files": "import os\nassert os.listdir(f'/proc/{os.getppid()}/fd')",
+    "no way to its parent's limits": (
+        "import os, resource\nresource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (9, 9))"
+    ),
 }
 """Short programs that exit with 0 when they get through."""
 

@@ -48,6 +48,7 @@ def everything() -> bytes:
     )  # its flags lie in memory, where a filter cannot look; libc then uses clone
     for flag in CLONE_NEW_ANYTHING:
         rules.add(errno.EPERM, "clone", _Test(0, MASKED_EQ, flag, flag))
+    rules.add(errno.EPERM, "prlimit64", _Test(0, NE, 0, 0))  # of other processes: the guest's, for one
     for request in TERMINAL_INJECTION:
         rules.add(errno.EPERM, "ioctl", _Test(1, MASKED_EQ, 0xFFFFFFFF, request))
     for family in range(PERMITTED_FAMILIES[-1]):
@@ -69,7 +70,7 @@ def no_fork() -> bytes:
 
 
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000
-EQ, GT, MASKED_EQ = 4, 6, 7
+NE, EQ, GT, MASKED_EQ = 1, 4, 6, 7
 
 
 class _Test(ctypes.Structure):

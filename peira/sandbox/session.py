@@ -161,6 +161,7 @@ class Session:
     def __init__(self, guest: Guest, limits: Limits) -> None:
         self._guest, self.limits = guest, limits
         self._nonce = ""
+        self._ran = False
 
     def __enter__(self) -> "Session":
         return self
@@ -296,6 +297,10 @@ class Session:
         if not isinstance(reply, dict):
             self._guest.close()
             return Execution(outcome=Outcome.CRASHED)
+        ran, self._ran = self._ran, self._ran or request["verb"] in ("run", "load")
+        if "broken" in reply and ran:
+            self._guest.close()  # a program was here before: it does not get to call itself unjudged
+            return Execution(outcome=Outcome.CRASHED, stderr=str(reply["broken"])[:500].encode())
         if "broken" in reply:
             raise SandboxError(f"sandbox: {request['verb']}: {reply['broken']}")
         return reply

@@ -35,7 +35,12 @@ class UnreadableReply(Exception):
 
 def looks_like_injection(text: str) -> bool:
     """Whether a text talks to whoever grades it. A flag for people and metrics; never part of a score."""
-    return bool(_SIGNS.search(unicodedata.normalize("NFKC", text)))
+    shown = (
+        text
+        if len(text) <= MAX_CHARACTERS
+        else f"{text[: MAX_CHARACTERS // 2]}\n{text[-MAX_CHARACTERS // 2 :]}"
+    )
+    return bool(_SIGNS.search(unicodedata.normalize("NFKC", shown)))
 
 
 def escaped(text: str) -> str:

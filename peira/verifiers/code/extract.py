@@ -1,14 +1,11 @@
 """Which part of a completion is the program: one documented rule, chosen by name."""
 
-import re
 from typing import Literal
 
 from peira.verifiers.answer import strip_thinking
 
 Policy = Literal["last", "first", "only", "whole"]
 MAX_CHARACTERS = 200_000
-
-_OPEN = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$")
 
 
 def code_blocks(text: str) -> list[tuple[str, str]]:
@@ -22,8 +19,10 @@ def code_blocks(text: str) -> list[tuple[str, str]]:
             fence = ""
         elif fence:
             lines.append(line)
-        elif opened := _OPEN.match(line.rstrip("\r")):
-            fence, label, lines = opened[1], opened[2].lower(), []
+        elif bare.startswith(("```", "~~~")) and line[:4].lstrip(" ")[:1] == bare[0]:
+            rest = bare.lstrip(bare[0])
+            if "`" not in rest:
+                fence, label, lines = bare[: len(bare) - len(rest)], (rest.split() or [""])[0].lower(), []
     return blocks
 
 

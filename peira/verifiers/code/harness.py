@@ -24,7 +24,11 @@ class RemoteObjectError(Exception):
     """Test code compares, or uses as a truth value, an object that only the program understands."""
 
 
+_fed_early = False
+"""Whether that happened while tests were collected: their number is then its doing."""
 _exceptions: dict[str, type[BaseException]] = {}
+_fed: list[bool] = []
+"""One entry once the program has handed out data: what the tests make of it is then its doing as well."""
 _faults: list[str] = []
 """What went wrong on the program's side, so that test code which cannot even start is told apart from it."""
 
@@ -88,7 +92,10 @@ def ask(verb: str, on: Any, name: str = "", args: Any = (), kwargs: Any = None) 
     if "error" in reply:
         _faults.append(str(reply["message"]))
         raise rebuilt(list(reply["error"]), reply["message"])
-    return decode(reply["value"], incoming)
+    value = decode(reply["value"], incoming)
+    if not isinstance(value, Remote | type | None) and not _fed:
+        _fed.append(True)
+    return value
 
 
 class Remote:
@@ -195,8 +202,10 @@ def run(kind: str, source: str, module: str, entry_point: str, names: list[str])
     cases, broken = {"pytest": run_pytest, "asserts": run_asserts, "check": run_check}[kind](
         source, stand_in, entry_point
     )
-    at_fault = _faults[-1] if _faults and not cases else ""
-    return {"cases": cases, "unusable": at_fault, "broken": "" if at_fault else broken}
+    at_fault = ""
+    if not cases and (_faults or _fed):
+        at_fault = _faults[-1] if _faults else f"the tests could not start with what it gave: {broken}"[-500:]
+    return {"cases": cases, "unusable": at_fault, "broken": "" if at_fault else broken, "fed": _fed_early}
 
 
 class _Names(dict[str, Any]):
@@ -259,6 +268,11 @@ def run_pytest(source: str, _: types.ModuleType, __: str) -> tuple[list[list[str
         @pytest.hookimpl
         def pytest_itemcollected(self, item: Any) -> None:
             cases[item.nodeid] = ["fail", "did not run"]
+
+        @pytest.hookimpl
+        def pytest_collection_finish(self, session: Any) -> None:
+            global _fed_early
+            _fed_early = bool(_fed)
 
         @pytest.hookimpl
         def pytest_collectreport(self, report: Any) -> None:

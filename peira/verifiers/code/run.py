@@ -144,9 +144,10 @@ class Runner:
                 [suite.kind, suite.source, suite.module, suite.entry_point, list(program.names)],
                 limits=trusted,
             )
+            consulted = reply.ask is not None
             while reply.ask is not None and time.monotonic() < deadline:
                 reply = tests.answer(self._relay(program, reply.ask, deadline), limits=trusted)
-        return self._read_report(reply, suite)
+        return self._read_report(reply, suite, consulted=consulted)
 
     def _relay(self, program: "Program", question: Any, deadline: float) -> dict[str, Any]:
         limits = self._limits(deadline)
@@ -158,9 +159,12 @@ class Runner:
             return {"ended": program.lost(reply).status.value}
         return {"error": reply.error, "message": reply.message} if reply.error else {"value": reply.value}
 
-    def _read_report(self, reply: Reply, suite: TestCode) -> SuiteResult:
+    def _read_report(self, reply: Reply, suite: TestCode, *, consulted: bool) -> SuiteResult:
         if reply.ask is not None or (reply.ended and reply.ended.outcome is Outcome.TIMEOUT):
             case = CaseResult(status=CodeStatus.TIMEOUT, detail="the tests did not end in time")
+            return SuiteResult(cases=(case,), total=max(1, suite.count))
+        if reply.ended and consulted:
+            case = CaseResult(status=CodeStatus.FAIL, detail="the tests broke on what it gave them")
             return SuiteResult(cases=(case,), total=max(1, suite.count))
         if reply.error or reply.ended:
             raise VerifierError(
@@ -179,6 +183,9 @@ class Runner:
             raise VerifierError(
                 "code: tests: expected at least one test, collected none; check the test file"
             )
+        if suite.count and len(cases) != suite.count and report["fed"]:
+            case = CaseResult(status=CodeStatus.FAIL, detail=f"made {len(cases)} tests of {suite.count}")
+            return SuiteResult(cases=(case,), total=suite.count)
         if suite.count and len(cases) != suite.count:
             raise VerifierError(f"code: tests: expected {suite.count} tests, collected {len(cases)}")
         return SuiteResult(cases=cases, total=len(cases))

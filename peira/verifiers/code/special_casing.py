@@ -6,6 +6,10 @@ from typing import Any
 
 from peira.verifiers.code.suite import CallTest, StdioTest, Suite
 
+MAX_CHARACTERS = 20_000
+"""Longer programs are not looked at: a flag must not cost more than a verdict."""
+MAX_LITERAL = 400
+"""Characters of one literal, on one line."""
 _EXITS = {("sys", "exit"), ("os", "_exit"), ("os", "abort"), ("os", "kill"), ("os", "killpg")}
 _PATCHED = {"builtins", "unittest", "pytest", "_pytest", "inspect", "gc"}
 
@@ -20,6 +24,8 @@ def special_casing(source: str, suite: Suite) -> tuple[str, ...]:
     * `exits`: it ends or kills processes.
     * `touches_harness`: it imports or rewires what judges programs.
     """
+    if len(source) > MAX_CHARACTERS:
+        return ()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -78,8 +84,12 @@ def _keys(tree: ast.AST) -> Iterator[str]:
 
 
 def _value(node: ast.AST | None) -> Iterator[str]:
+    if not isinstance(node, ast.expr) or node.lineno != node.end_lineno:
+        return
+    if (node.end_col_offset or 0) - node.col_offset > MAX_LITERAL:
+        return
     try:
-        value = ast.literal_eval(node)  # type: ignore[arg-type]
+        value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return
     yield _key(value)

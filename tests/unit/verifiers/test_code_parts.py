@@ -1,6 +1,7 @@
 """Comparison, extraction, flags and the arithmetic of the gap, without running anything."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -133,6 +134,23 @@ def test_the_last_closed_block_of_the_language_is_the_program(text, code):
 def test_no_text_breaks_the_extractor(text):
     assert all(isinstance(part, str) for block in code_blocks(text) for part in block)
     extract_code(text, ("python",))
+
+
+def test_nothing_in_a_text_costs_more_than_its_length():
+    lists = "[" * 190 + "]" * 190
+    start = time.monotonic()
+    for text in (
+        "```" + " " * 200_000 + "`",
+        "```python\n" * 50_000,
+        "`" * 500_000,
+        ("```" + " " * 1_000 + "`\n") * 500,
+    ):
+        extract_code(text, ("python",))
+    special_casing(f"x = [{', '.join([lists] * 50)}]", SQUARES)
+    special_casing("x = [" + "1, " * 60_000 + "]", SQUARES)
+    special_casing("x = " + "-" * 19_000 + "1", SQUARES)
+    special_casing("x = " + "1 + " * 4_500 + "1", SQUARES)
+    assert time.monotonic() - start < 10  # a quadratic step would take minutes
 
 
 def suite(*pairs):
