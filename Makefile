@@ -41,7 +41,6 @@ docs: env
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 bench: env
-	$(BIN)/pip install --quiet --no-deps --requirement benchmarks/requirements.lock
 	$(BIN)/python benchmarks/vs_trl.py
 
 clean:
