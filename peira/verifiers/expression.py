@@ -38,7 +38,7 @@ class Node:
 
 
 _TOKEN = re.compile(
-    r"(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<command>\\[A-Za-z]+|\\.)|(?P<word>[A-Za-z]+)|(?P<other>\S)"
+    r"(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<command>\\[A-Za-z]+|\\.)|(?P<word>[A-Za-z]+)|(?P<other>\*\*|\S)"
 )
 _IGNORED = {
     r"\left", r"\right", r"\big", r"\Big", r"\bigl", r"\bigr", r"\Bigl", r"\Bigr", r"\displaystyle",
@@ -191,8 +191,6 @@ class _Parser:
         if self.peek() not in ("^", "**"):
             return base
         self.take()
-        if self.peek() == "*":  # the second star of **
-            self.take()
         if self.peek() in (r"\circ", "\u00b0") or (self.peek() == "{" and self.peek(1) == r"\circ"):
             self.degree_mark()
             return self.again(Node("degrees", (base,)))

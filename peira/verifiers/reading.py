@@ -107,7 +107,6 @@ _MIXED = re.compile(r"([-+]?)\s*(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*
 _MIXED_PLAIN = re.compile(r"([-+]?)\s*(\d+) (\d+)/(\d+)")
 _BASED = re.compile(r"([0-9A-Fa-f]+)_\{?\s*(?:\\text\{)?\s*(\d{1,2})\s*\}?\}?")
 _MATRIX = re.compile(r"\\begin\{([pbB]?matrix|smallmatrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}", re.DOTALL)
-_LONE = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_(?:\w|\{\w+\}))?(?:'|\([A-Za-z, ]+\))?")
 _DEGREES = re.compile(
     r"(.+?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)\s*(?:(?:\\(?:text|mathrm)\s*\{)?\s*([CF])\s*\}?)?"
 )
@@ -251,7 +250,7 @@ class _Reader:
             return None
         if set(signs) == {"="}:
             return Form("equation", tuple(self.form(part) for part in parts), text="=")
-        if "=" in signs or "!=" in signs:
+        if "=" in signs or (len(signs) > 1 and "!=" in signs):
             raise Unreadable("a relation of this kind")
         return Form("inequality", tuple(self.form(part) for part in parts), text=" ".join(signs))
 

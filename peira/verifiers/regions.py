@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
 
-from peira.verifiers.evaluation import constant, equal, evaluate, proportional
+from peira.verifiers.evaluation import constant, equal, evaluate, infinite_sign, proportional
 from peira.verifiers.expression import Node, Unreadable
 from peira.verifiers.forms import Form, Policy, node_of
+
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ def same_region(reference: Form, given: Form, policy: Policy) -> bool:
 
 def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
     """In order, and without pieces that overlap or touch."""
+    if len(pieces) == 1:
+        return list(pieces)
     merged: list[_Piece] = []
     for piece in sorted(pieces, key=_low):
         if merged and _reaches(merged[-1], piece):
@@ -87,10 +90,8 @@ class _Region:
 
 def _pieces_of(form: Form) -> _Region | None:
     if form.kind == "tuple" and len(form.items) == 2:
-        low, high = (_end(item) for item in form.items)
-        if low is False or high is False:
-            return None
-        return _Region((_Piece(low or None, high or None, form.text[0] == "[", form.text[1] == "]"),))
+        nodes = [item.node for item in form.items]
+        return _interval(nodes[0], nodes[1], form.text[0] == "[", form.text[1] == "]")
     if form.kind == "union":
         regions = [_pieces_of(item) for item in form.items]
         if any(region is None for region in regions):
@@ -105,14 +106,17 @@ def _pieces_of(form: Form) -> _Region | None:
     return None
 
 
-def _end(form: Form) -> "Node | Literal[False] | None":
-    """The end of an interval: None for an infinite one, False for what is none."""
-    node = form.node
-    if node is None:
-        return False
-    if "infinity" in node.kinds():
+def _interval(
+    low: Node | None, high: Node | None, low_closed: bool, high_closed: bool, variable: str = ""
+) -> _Region | None:
+    """Between two ends, of which the lower may be minus and the upper plus infinity."""
+    if low is None or high is None:
         return None
-    return node
+    signs = infinite_sign(low), infinite_sign(high)
+    if "infinity" in low.kinds() | high.kinds() and signs not in ((-1, 0), (0, 1), (-1, 1)):
+        return None
+    ends = (None if signs[0] else low), (None if signs[1] else high)
+    return _Region((_Piece(ends[0], ends[1], low_closed, high_closed),), variable)
 
 
 def _solved(form: Form) -> _Region | None:
@@ -127,9 +131,14 @@ def _solved(form: Form) -> _Region | None:
         assert right is not None
         if right.symbols() and not left.symbols():
             left, right = right, left
-            signs = [{"<": ">", ">": "<", "<=": ">=", ">=": "<="}[signs[0]]]
+            signs = [_TURNED[signs[0]]]
         if right.symbols():
             return None
+        if signs[0] == "!=":
+            if left.kind != "symbol":
+                return None
+            pieces = (_Piece(None, right, False, False), _Piece(right, None, False, False))
+            return _Region(pieces, left.name)
         closed = "=" in signs[0]
         below = signs[0].startswith("<")
         if left.kind == "symbol":
@@ -144,9 +153,8 @@ def _solved(form: Form) -> _Region | None:
         first, second = ("=" in sign for sign in signs)
         if signs[0][0] == ">":
             low, high, first, second = high, low, second, first
-        if middle is not None and middle.kind == "symbol" and low is not None and high is not None:
-            ends = [None if "infinity" in end.kinds() else end for end in (low, high)]
-            return _Region((_Piece(ends[0], ends[1], first, second),), middle.name)
+        if middle is not None and middle.kind == "symbol":
+            return _interval(low, high, first, second, middle.name)
     return None
 
 
@@ -187,7 +195,7 @@ def _same_half_space(reference: Form, given: Form) -> bool:
     if sign is None:
         return False
     first, second = reference.text, given.text
-    turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}[second] if sign < 0 else second
+    turned = _TURNED[second] if sign < 0 else second
     return first == turned
 
 
