@@ -171,18 +171,22 @@ def _number(value: Any, ref: str) -> float:
     return float(value)
 
 
-@cache
 def _detected(ref: str, form: FormName) -> Form:
     return detect(load_function(ref), None if form == "auto" else form, ref)
 
 
-@cache
 def load_function(ref: str) -> Callable[..., Any]:
-    """The function that a reference names.
+    """The function that a reference names; a file is run once.
 
     Raises:
         ConfigError: the reference is malformed, or its file, module or function does not exist.
     """
+    return _loaded(ref, str(Path.cwd()))
+
+
+@cache
+def _loaded(ref: str, folder: str) -> Callable[..., Any]:
+    """The function, as seen from a folder: references to files may be relative."""
     place, _, name = ref.rpartition(":")
     if not place or not name:
         raise ConfigError(

@@ -1,25 +1,39 @@
 """`peira verify` from the shell: JSON lines out, exit codes that scripts can rely on."""
 
+import io
 import json
-import os
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from peira.cli.main import main
 
-def verify(*arguments, given="", cwd=None):
+
+def verify(*arguments, given="", cwd="."):
+    """Exit code, lines of standard output, and standard error of one call."""
+    out, told = io.StringIO(), io.StringIO()
+    stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(given.encode()))
+    try:
+        with redirect_stdout(out), redirect_stderr(told), chdir(cwd), pytest.raises(SystemExit) as left:
+            main(["verify", *map(str, arguments)])
+    finally:
+        sys.stdin = stdin
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    return left.value.code, lines, told.getvalue()
+
+
+def test_the_shell_sees_the_line_and_the_exit_code():
     done = subprocess.run(
-        [sys.executable, "-m", "peira.cli.main", "verify", *map(str, arguments)],
-        input=given.encode(),
+        [sys.executable, "-m", "peira.cli.main", "verify", "--answer", "0.5"],
+        input=rb"so \boxed{1/3}",
         capture_output=True,
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         timeout=120,
     )
-    lines = [json.loads(line) for line in done.stdout.decode().splitlines()]
-    return done.returncode, lines, done.stderr.decode()
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["score"] == 0.0
 
 
 @pytest.mark.parametrize(
