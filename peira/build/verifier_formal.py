@@ -25,7 +25,8 @@ def build_coq(config: CoqConfig) -> CoqVerifier:
         coqchk=config.coqchk,
         axioms=COQ_AXIOMS if config.axioms is None else config.axioms,
         recheck=config.recheck,
-        total_s=config.total_s,
+        cpu_s=config.cpu_s,
+        wall_s=_wall_s(config.timeout_s),
         memory_bytes=config.memory_bytes,
     )
     verifier.prepare()
@@ -52,7 +53,8 @@ def build_lean(config: LeanConfig) -> LeanVerifier:
         replay=config.replay,
         repl=config.repl,
         axioms=LEAN_AXIOMS if config.axioms is None else config.axioms,
-        total_s=config.total_s,
+        cpu_s=config.cpu_s,
+        wall_s=_wall_s(config.timeout_s),
         memory_bytes=config.memory_bytes,
     )
     verifier.prepare()
@@ -72,11 +74,17 @@ def build_prolog(config: PrologConfig) -> PrologVerifier:
         judge=config.judge,
         partial=config.partial,
         inferences=config.inferences,
-        wall_s=config.total_s,
+        cpu_s=config.cpu_s,
+        wall_s=_wall_s(config.timeout_s),
         seed=config.seed,
     )
     verifier.prepare()
     return verifier
+
+
+def _wall_s(timeout_s: float | None) -> float:
+    """A little less than the worker has, so that the verifier itself can say what it was doing."""
+    return 600.0 if timeout_s is None else timeout_s - 2
 
 
 def _prefix(program: str) -> tuple[str, ...]:

@@ -2,37 +2,27 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from peira.config.channel import ChannelConfig
 
 
-class _Timed(ChannelConfig):
-    """Work inside a sandbox that must end before the worker that waits for it is killed."""
+class _Sandboxed(ChannelConfig):
+    """Work inside a sandbox."""
 
-    timeout_s: float | None = Field(default=45.0, gt=0)
-    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`."""
-    total_s: float = Field(default=40.0, gt=0)
-    """Wall-clock seconds for the attempt's own work: longer scores 0. Keep it two seconds and more below
-    `timeout_s`, after which an attempt goes unjudged."""
     allow_unsafe: bool = True
     """Where there is no bubblewrap, run under resource limits alone. What could do harm is refused before it
     runs, so this is less than it would be for programs; false insists on isolation."""
 
-    @model_validator(mode="after")
-    def _ends_before_its_worker(self) -> "_Timed":
-        if self.timeout_s is not None and self.total_s + 2 > self.timeout_s:
-            raise ValueError(
-                f"total_s = {self.total_s}: expected at most timeout_s - 2 = {self.timeout_s - 2}, "
-                "or what hangs goes unjudged instead of being judged 0; raise timeout_s"
-            )
-        return self
 
-
-class CoqConfig(_Timed):
+class CoqConfig(_Sandboxed):
     """Rocq (Coq) proofs of the theorem in the column `theorem`, checked by its kernel."""
 
     kind: Literal["coq"] = "coq"
+    timeout_s: float | None = Field(default=120.0, gt=2)
+    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`; what they end is unjudged."""
+    cpu_s: float = Field(default=20.0, gt=0)
+    """Processor seconds for compiling a proof, and again for each check; a proof that needs more scores 0."""
     coqc: str = "coqc"
     """The compiler: a name on the PATH, or a path."""
     coqchk: str = "coqchk"
@@ -46,15 +36,15 @@ class CoqConfig(_Timed):
     """Address space of a process."""
 
 
-class LeanConfig(_Timed):
+class LeanConfig(_Sandboxed):
     """Lean 4 proofs of the theorem in the column `theorem`, checked by its kernel."""
 
     kind: Literal["lean"] = "lean"
-    timeout_s: float | None = Field(default=400.0, gt=0)
-    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`; the first of a REPL loads the
-    libraries, too."""
-    total_s: float = Field(default=60.0, gt=0)
-    """Wall-clock seconds for the attempt's own work: longer scores 0."""
+    timeout_s: float | None = Field(default=300.0, gt=2)
+    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`; what they end is unjudged."""
+    cpu_s: float = Field(default=60.0, gt=0)
+    """Processor seconds of all threads for compiling a proof, and again for each check; a proof that needs
+    more scores 0."""
     lean: str = "lean"
     """The compiler or elan's stand-in for it: a name on the PATH, or a path."""
     project: str | None = None
@@ -72,14 +62,14 @@ class LeanConfig(_Timed):
     """Address space of a process. With large libraries set `judging.memory_limit_bytes: null` as well."""
 
 
-class PrologConfig(_Timed):
+class PrologConfig(_Sandboxed):
     """Rules in Prolog for the examples in the column `induction`, checked under fresh names."""
 
     kind: Literal["prolog"] = "prolog"
-    timeout_s: float | None = Field(default=15.0, gt=0)
-    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`."""
-    total_s: float = Field(default=10.0, gt=0)
-    """Wall-clock seconds for the attempt's own work: longer scores 0."""
+    timeout_s: float | None = Field(default=60.0, gt=2)
+    """Wall-clock seconds for one attempt, in place of `judging.timeout_s`; what they end is unjudged."""
+    cpu_s: float = Field(default=5.0, gt=0)
+    """Processor seconds for one attempt; a rule that needs more scores 0."""
     swipl: str = "swipl"
     """SWI-Prolog: a name on the PATH, or a path."""
     judge: Literal["isomorphic", "extensional"] = "isomorphic"

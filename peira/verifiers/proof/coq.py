@@ -26,6 +26,7 @@ from peira.types.rollout import StopReason
 from peira.types.task import Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
 from peira.verifiers.answer import strip_thinking
+from peira.verifiers.clock import computed_too_long, limited, waited_too_long
 from peira.verifiers.code.extract import MAX_CHARACTERS, code_blocks, extract_code
 from peira.verifiers.proof.theorem import Theorem
 from peira.verifiers.proof.vernacular import declares, is_command, refusal, sentences
@@ -57,8 +58,9 @@ class CoqVerifier:
     """Right when the completion's last code block proves the theorem in `task.info["theorem"]`.
 
     The block is either a whole file that proves a statement of the theorem's name, or just a proof, which is
-    then put behind the trusted statement. A proof that fails, cheats or takes too long scores 0 and `detail`
-    starts with the reason (`refused`, `compile`, `statement`, `axioms`, `kernel`, `timeout`, `memory`).
+    then put behind the trusted statement. A proof that fails, cheats or computes too long scores 0 and
+    `detail` starts with the reason (`refused`, `compile`, `statement`, `axioms`, `kernel`, `timeout`,
+    `memory`). When our own checks do not end in time, or a busy machine lets nothing end, it is unjudged.
 
     What it does not stop: a flaw in Rocq's kernel that coqchk shares, and a task whose statement says
     something else than was meant.
@@ -74,8 +76,10 @@ class CoqVerifier:
     """Run the separate checker on every proof that got so far; half of the cost of a right proof."""
     permitted: tuple[str, ...] = ()
     """Commands and attributes let through the screen besides the usual ones."""
-    total_s: float = 30.0
-    """Seconds for one attempt; keep it below the time a scoring worker has."""
+    cpu_s: float = 20.0
+    """Processor seconds for compiling the proof, and again for each check."""
+    wall_s: float = 120.0
+    """Seconds for the whole attempt; what they end is unjudged."""
     memory_bytes: int = 3 * 1024 * MIB
 
     def prepare(self) -> None:
@@ -98,7 +102,7 @@ class CoqVerifier:
             return Verdict(score=0.0, status=status, detail="no proof was found")
         reason = refusal(script, self.permitted)
         if reason is not None:
-            return _rejected("refused", reason)
+            return rejected("refused", reason)
         try:
             root, problem = _compiled(self, theorem)
             return self._judge(theorem, script, root, problem)
@@ -108,16 +112,16 @@ class CoqVerifier:
             raise VerifierError(f"task {task.id!r}: info.theorem: does not compile: {error}") from error
 
     def _judge(self, theorem: Theorem, script: str, root: str, problem: bytes) -> Verdict:
-        deadline = time.monotonic() + self.total_s
+        deadline = time.monotonic() + self.wall_s
         source = _submission(theorem, script, root).encode(errors="replace")
         files = {"Problem.vo": problem, "Submission.v": source}
         with self._place(files) as session:
             run = self._compile(session, root, "Submission.v", deadline)
             if not run.ok:
-                return _failed("compile", run)
+                return failed_proof(run, _message(run))
             submission = self._read(session, "Submission.vo")
         if submission is None:
-            return _rejected("compile", "no compiled file of an acceptable size")
+            return rejected("compile", "no compiled file of an acceptable size")
         check = (
             f"Require {root}.Problem. Require {root}.Submission.\n"
             f"Definition check : {root}.Problem.{_STATEMENT} := {root}.Submission.{theorem.name}.\n"
@@ -127,17 +131,17 @@ class CoqVerifier:
         with self._place(files) as session:
             run = self._compile(session, root, "Check.v", deadline)
             if not run.ok:
-                return _failed("statement", run)
+                return failed_check("statement", run, _message(run))
             used = _assumptions(run.stdout.decode(errors="replace"))
             if isinstance(used, str):
-                return _rejected("axioms", used)
+                return rejected("axioms", used)
             if not (self.recheck or used):
                 return Verdict(score=1.0, detail="proved")
             norec = [word for name in _MODULES for word in ("-norec", f"{root}.{name}")]
             argv = [_found(self.coqchk), "-o", "-Q", ".", root, *norec]
-            run = session.run(argv, limits=self._limits(deadline))
+            run = session.run(limited(argv, self.cpu_s), limits=self._limits(deadline))
         if not run.ok:
-            return _failed("kernel", run)
+            return failed_check("kernel", run, _message(run))
         return self._summary(used, (run.stderr + b"\n" + run.stdout).decode(errors="replace"), root)
 
     def _summary(self, used: Sequence[str], report: str, root: str) -> Verdict:
@@ -154,13 +158,13 @@ class CoqVerifier:
             if title.startswith(("Constants/", "Inductives")) and any(
                 n.startswith(f"{root}.") for n in names
             ):
-                return _rejected("kernel", f"{title}: {', '.join(names)}")
+                return rejected("kernel", f"{title}: {', '.join(names)}")
         known = [_ROOTS.sub("Coq.", name) for name in context.get("Axioms", ())]
         for name in used:
             full = [known_name for known_name in known if f".{known_name}".endswith(f".{name}")]
             allowed = [n for n in full if n in self.axioms or n.startswith(f"{root}.Problem.")]
             if not full or len(allowed) < len(full):
-                return _rejected("axioms", f"rests on {name}")
+                return rejected("axioms", f"rests on {name}")
         return Verdict(score=1.0, detail="proved" + (f", with {', '.join(used)}" if used else ""))
 
     def _place(self, files: Mapping[str, bytes]) -> Session:
@@ -176,7 +180,7 @@ class CoqVerifier:
 
     def _compile(self, session: Session, root: str, name: str, deadline: float) -> Execution:
         argv = [_found(self.coqc), "-q", "-w", "none", "-Q", ".", root, name]
-        return session.run(argv, limits=self._limits(deadline))
+        return session.run(limited(argv, self.cpu_s), limits=self._limits(deadline))
 
     def _read(self, session: Session, name: str) -> bytes | None:
         run = session.run(["/bin/cat", name], limits=Limits(output_bytes=_VO_BYTES))
@@ -184,7 +188,7 @@ class CoqVerifier:
 
     def _limits(self, deadline: float) -> Limits:
         return Limits(
-            wall_s=max(0.1, deadline - time.monotonic()),
+            wall_s=max(1.0, deadline - time.monotonic()),
             memory_bytes=self.memory_bytes,
             file_bytes=_VO_BYTES,
             output_bytes=MIB,
@@ -201,7 +205,7 @@ def _compiled(verifier: CoqVerifier, theorem: Theorem) -> tuple[str, bytes]:
     root = f"T{secrets.token_hex(8)}"
     source = f"{theorem.imports}\n{theorem.definitions}\nDefinition {_STATEMENT} := {theorem.statement}.\n"
     with verifier._place({"Problem.v": source.encode()}) as session:
-        run = verifier._compile(session, root, "Problem.v", time.monotonic() + verifier.total_s)
+        run = verifier._compile(session, root, "Problem.v", time.monotonic() + verifier.wall_s)
         compiled = verifier._read(session, "Problem.vo") if run.ok else None
     if compiled is None:
         raise _Broken(_message(run))
@@ -263,14 +267,24 @@ def _context(summary: str) -> dict[str, list[str]]:
     return context
 
 
-def _failed(stage: Literal["compile", "statement", "kernel"], run: Execution) -> Verdict:
-    match run.outcome:
-        case Outcome.TIMEOUT:
-            return _rejected("timeout", f"while in {stage}")
-        case Outcome.MEMORY | Outcome.OUTPUT_LIMIT:
-            return _rejected("memory", f"{run.outcome.value} while in {stage}")
-        case _:
-            return _rejected(stage, _message(run))
+def failed_proof(run: Execution, message: str) -> Verdict:
+    """The submission did not compile: its own doing, unless the machine gave it no time."""
+    if computed_too_long(run):
+        return rejected("timeout", "while compiling")
+    if waited_too_long(run):
+        return Verdict.broken(VerdictStatus.TIMEOUT, "timeout: the machine was too busy to compile the proof")
+    if run.outcome in (Outcome.MEMORY, Outcome.OUTPUT_LIMIT):
+        return rejected("memory", f"{run.outcome.value} while compiling")
+    return rejected("compile", message)
+
+
+def failed_check(stage: Literal["statement", "kernel"], run: Execution, message: str) -> Verdict:
+    """One of our own checks failed: a verdict when it came to one, unjudged when it did not end."""
+    if run.outcome is Outcome.TIMEOUT or computed_too_long(run):
+        return Verdict.broken(VerdictStatus.TIMEOUT, f"timeout: while checking the {stage}")
+    if run.outcome is not Outcome.EXITED:
+        return Verdict.broken(VerdictStatus.ERROR, f"{run.outcome.value} while checking the {stage}")
+    return rejected(stage, message)
 
 
 def _message(run: Execution) -> str:
@@ -280,7 +294,8 @@ def _message(run: Execution) -> str:
     return " ".join((rest if found else said or run.outcome.value).split())[:300]
 
 
-def _rejected(reason: str, detail: str) -> Verdict:
+def rejected(reason: str, detail: str) -> Verdict:
+    """Score 0, and why."""
     return Verdict(score=0.0, detail=f"{reason}: {detail}")
 
 

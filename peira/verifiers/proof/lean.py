@@ -27,7 +27,8 @@ from peira.sandbox.session import Session
 from peira.types.rollout import StopReason
 from peira.types.task import Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
-from peira.verifiers.proof.coq import proof_script
+from peira.verifiers.clock import limited
+from peira.verifiers.proof.coq import failed_check, failed_proof, proof_script, rejected
 from peira.verifiers.proof.lean_source import declares, refusal, without_imports
 from peira.verifiers.proof.repl import POOL, ReplGone, ReplSettings, problems
 from peira.verifiers.proof.theorem import Theorem
@@ -79,8 +80,9 @@ class LeanVerifier:
     The block is a whole file that proves a theorem of that name, or just a proof (`by ...` or a term), which
     is then put behind the trusted statement. Import lines of the block are left out; the task says what is
     there.
-    A proof that fails, cheats or takes too long scores 0 and `detail` starts with the reason (`refused`,
-    `compile`, `statement`, `axioms`, `kernel`, `timeout`, `memory`).
+    A proof that fails, cheats or computes too long scores 0 and `detail` starts with the reason (`refused`,
+    `compile`, `statement`, `axioms`, `kernel`, `timeout`, `memory`). When our own checks do not end in time,
+    or a busy machine lets nothing end, it is unjudged.
 
     What it does not stop: see docs/verifiers/lean.md. In particular, with trust "environment" a declaration
     that was added to the environment without a check by the kernel, and with either level a compiled file
@@ -101,10 +103,10 @@ class LeanVerifier:
     """Axioms of the libraries that a proof may rest on, besides those of the task's own definitions."""
     permitted: tuple[str, ...] = ()
     """Words let through the screen."""
-    total_s: float = 60.0
-    """Seconds for one attempt; keep it below the time a scoring worker has."""
-    start_s: float = 300.0
-    """Seconds to load the libraries into a REPL, not charged to the proof."""
+    cpu_s: float = 60.0
+    """Processor seconds, of all threads, for compiling the proof, and again for each check."""
+    wall_s: float = 300.0
+    """Seconds for the whole attempt, or for loading the libraries into a REPL; what they end is unjudged."""
     memory_bytes: int = 8 * 1024 * MIB
 
     def prepare(self) -> None:
@@ -132,7 +134,7 @@ class LeanVerifier:
             return Verdict(score=0.0, status=status, detail="no proof was found")
         reason = refusal(script, self.permitted)
         if reason is not None:
-            return _rejected("refused", reason)
+            return rejected("refused", reason)
         body = _submission(theorem, script)
         try:
             problem = _compiled(self, theorem)
@@ -155,28 +157,28 @@ class LeanVerifier:
         )
         header = f"{theorem.imports}\n{theorem.definitions}\n"
         try:
-            reply = POOL.ask(settings, header, body, start_s=self.start_s, wall_s=self.total_s)
+            reply = POOL.ask(settings, header, body, start_s=self.wall_s, wall_s=self.wall_s)
         except ReplGone:
             return None  # a crash says nothing of the proof: the compiler decides
         problem = problems(reply)
-        return _rejected("compile", problem) if problem else None
+        return rejected("compile", problem) if problem else None
 
     def _judge(self, theorem: Theorem, body: str, problem: bytes) -> Verdict:
-        deadline = time.monotonic() + self.total_s
+        deadline = time.monotonic() + self.wall_s
         source = f"{theorem.imports}\nimport Problem\n{_opened(theorem)}{body}\n"
         given = {"Problem.olean": problem, "Submission.lean": source.encode(errors="replace")}
         with self._place(given) as session:
             run = self._lean(session, ["-o", "Submission.olean", "Submission.lean"], deadline)
             if not run.ok:
-                return _failed("compile", run)
+                return failed_proof(run, _message(run))
             submission = self._read(session, "Submission.olean")
         if submission is None:
-            return _rejected("compile", "no compiled file of an acceptable size")
+            return rejected("compile", "no compiled file of an acceptable size")
         given = {"Problem.olean": problem, "Submission.olean": submission, "checker.lean": _checker()}
         with self._place(given) as session:
             run = self._lean(session, ["--run", "checker.lean", theorem.name], deadline)
-            if run.outcome in (Outcome.TIMEOUT, Outcome.MEMORY):
-                return _failed("statement", run)
+            if run.outcome is not Outcome.EXITED:
+                return failed_check("statement", run, _message(run))
             try:
                 seen = json.loads(run.stdout.decode().strip()) if run.ok else None
             except ValueError:
@@ -185,21 +187,21 @@ class LeanVerifier:
                 raise VerifierError(f"lean: checker.lean: expected one line of JSON: {_message(run)}")
             verdict = self._seen(theorem, seen)
             if verdict.score == 1.0 and self.trust == "replay":
-                argv = [self.replay, "Submission"]
-                run = session.run([*self._environment(), *argv], limits=self._limits(deadline))
+                argv = limited([*self._environment(), self.replay, "Submission"], self.cpu_s)
+                run = session.run(argv, limits=self._limits(deadline))
                 if not run.ok:
-                    return _failed("kernel", run)
+                    return failed_check("kernel", run, _message(run))
         return verdict
 
     def _seen(self, theorem: Theorem, seen: Mapping[str, Any]) -> Verdict:
         if seen.get("kind") != "theorem" or seen.get("module") != "Submission" or seen.get("unsafe"):
-            return _rejected("statement", f"{theorem.name} is {seen.get('kind')}: expected a theorem")
+            return rejected("statement", f"{theorem.name} is {seen.get('kind')}: expected a theorem")
         if seen.get("same") is not True:
-            return _rejected("statement", f"{theorem.name} states something else")
+            return rejected("statement", f"{theorem.name} states something else")
         used = [(str(name), str(module)) for name, module in seen["axioms"]]
         for name, module in used:
             if module == "Submission" or (module != "Problem" and name not in self.axioms):
-                return _rejected("axioms", f"rests on {name} of {module}")
+                return rejected("axioms", f"rests on {name} of {module}")
         names = ", ".join(name for name, _ in used)
         return Verdict(score=1.0, detail="proved" + (f", with {names}" if names else ""))
 
@@ -218,9 +220,8 @@ class LeanVerifier:
         return ["/usr/bin/env", f"LEAN_PATH={':'.join(('.', *self.installation.path))}"]
 
     def _lean(self, session: Session, argv: list[str], deadline: float) -> Execution:
-        return session.run(
-            [*self._environment(), self.installation.lean, *argv], limits=self._limits(deadline)
-        )
+        command = limited([*self._environment(), self.installation.lean, *argv], self.cpu_s)
+        return session.run(command, limits=self._limits(deadline))
 
     def _read(self, session: Session, name: str) -> bytes | None:
         run = session.run(["/bin/cat", name], limits=Limits(output_bytes=_OLEAN_BYTES))
@@ -228,7 +229,7 @@ class LeanVerifier:
 
     def _limits(self, deadline: float) -> Limits:
         return Limits(
-            wall_s=max(0.1, deadline - time.monotonic()),
+            wall_s=max(1.0, deadline - time.monotonic()),
             memory_bytes=self.memory_bytes,
             file_bytes=_OLEAN_BYTES,
             threads=256,
@@ -246,7 +247,7 @@ def _compiled(verifier: LeanVerifier, theorem: Theorem) -> bytes:
         f"{theorem.imports}\n{theorem.definitions}\ndef trusted_statement : Prop := {theorem.statement}\n"
     )
     with verifier._place({"Problem.lean": source.encode()}) as session:
-        deadline = time.monotonic() + verifier.start_s
+        deadline = time.monotonic() + verifier.wall_s
         run = verifier._lean(session, ["-o", "Problem.olean", "Problem.lean"], deadline)
         compiled = verifier._read(session, "Problem.olean") if run.ok else None
     if compiled is None:
@@ -268,24 +269,10 @@ def _submission(theorem: Theorem, script: str) -> str:
     return f"theorem {theorem.name} : {theorem.statement} := {proof}"
 
 
-def _failed(stage: str, run: Execution) -> Verdict:
-    match run.outcome:
-        case Outcome.TIMEOUT:
-            return _rejected("timeout", f"while in {stage}")
-        case Outcome.MEMORY | Outcome.OUTPUT_LIMIT:
-            return _rejected("memory", f"{run.outcome.value} while in {stage}")
-        case _:
-            return _rejected(stage, _message(run))
-
-
 def _message(run: Execution) -> str:
     said = (run.stdout + run.stderr).decode(errors="replace")
     _, found, rest = said.partition("error:")
     return " ".join((rest if found else said or run.outcome.value).split())[:300]
-
-
-def _rejected(reason: str, detail: str) -> Verdict:
-    return Verdict(score=0.0, detail=f"{reason}: {detail}")
 
 
 def _output(argv: list[str], folder: str | None) -> str:

@@ -15,6 +15,7 @@ from peira.types.rollout import StopReason
 from peira.types.task import Message, Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
 from peira.verifiers.answer import strip_thinking
+from peira.verifiers.clock import computed_too_long, limited, waited_too_long
 from peira.verifiers.code.extract import code_blocks, extract_code
 from peira.verifiers.rules.induction import Induction
 
@@ -65,8 +66,10 @@ class PrologVerifier:
     rule that never fires gets."""
     inferences: int = 500_000
     """Steps of one proof; one that needs more ends the run with score 0."""
-    wall_s: float = 10.0
-    """Seconds for one attempt; keep it below the time a scoring worker has."""
+    cpu_s: float = 5.0
+    """Processor seconds for one attempt; more end the run with score 0."""
+    wall_s: float = 60.0
+    """Seconds for one attempt; what they end is unjudged."""
     seed: int = 0
     """Of the fresh names, which also depend on task and rule: equal attempts get equal verdicts."""
 
@@ -96,6 +99,8 @@ class PrologVerifier:
             except ValueError:
                 continue  # a name that occurs in the rule or the prompt: draw again
         found = self.derivations(induction, _shuffled(other, rng), rules)
+        if found == "unjudged":
+            return Verdict.broken(VerdictStatus.TIMEOUT, "the machine was too busy to run the rule")
         if isinstance(found, str):
             reason = found.split(" ", 1)[0]
             flags = (reason,) if reason in ("timeout", "memory") else ()
@@ -125,11 +130,13 @@ class PrologVerifier:
         hypothesis = f"{rules}\n".encode(errors="replace")
         sources = {"judge.pl": _judge(), "task.pl": task.encode(), "hypothesis.pl": hypothesis}
         try:
-            run = self.sandbox.run(argv, files=sources, limits=limits)
+            run = self.sandbox.run(limited(argv, self.cpu_s), files=sources, limits=limits)
         except SandboxError as error:
             raise VerifierError(f"prolog: the sandbox broke, the rule is unjudged: {error}") from error
-        if run.outcome is Outcome.TIMEOUT:
+        if computed_too_long(run):
             return "timeout"
+        if waited_too_long(run):
+            return "unjudged"
         if run.outcome is Outcome.MEMORY:
             return "memory"
         lines = run.stdout.decode(errors="replace").splitlines()

@@ -8,11 +8,11 @@ from importlib.resources import files
 import pytest
 
 from peira.errors import SandboxError, VerifierError
-from peira.sandbox import Limits, Sandbox, open_sandbox
+from peira.sandbox import Execution, Limits, Outcome, Sandbox, open_sandbox
 from peira.types.rollout import StopReason
 from peira.types.task import Task
 from peira.types.verdict import Attempt, VerdictStatus
-from peira.verifiers.proof.coq import READABLE, CoqVerifier
+from peira.verifiers.proof.coq import READABLE, CoqVerifier, failed_check
 
 needs_coq = pytest.mark.skipif(
     shutil.which("coqc") is None or shutil.which("coqchk") is None,
@@ -27,7 +27,7 @@ FALSE = {"name": "absurd", "statement": "1 = 2"}
 
 @pytest.fixture(scope="module")
 def coq():
-    return CoqVerifier(sandbox=open_sandbox(readable=READABLE, allow_unsafe=True), total_s=60)
+    return CoqVerifier(sandbox=open_sandbox(readable=READABLE, allow_unsafe=True))
 
 
 def judge(verifier, text, theorem=ADD, **attempt):
@@ -313,15 +313,39 @@ def test_deep_nesting_is_judged(coq, piece):
 @needs_coq
 def test_a_proof_that_takes_too_long_is_stopped_and_scores_nothing(coq):
     slow = "Theorem absurd : 1 = 2. do 10000 (do 10000 (do 10000 idtac)). Qed."
-    verdict = judge(replace(coq, total_s=3), slow, FALSE)
-    assert rejected(verdict, "timeout: while in compile")
+    verdict = judge(replace(coq, cpu_s=2), slow, FALSE)
+    assert rejected(verdict, "timeout: while compiling")
     assert verdict.judged
+
+
+@needs_coq
+def test_a_proof_that_a_busy_machine_gave_no_time_is_unjudged(coq):
+    slow = "Theorem absurd : 1 = 2. do 10000 (do 10000 (do 10000 idtac)). Qed."
+    judge(coq, "reflexivity.", FALSE)  # the statement is compiled in its own time
+    verdict = judge(replace(coq, wall_s=1), slow, FALSE)
+    assert verdict.status is VerdictStatus.TIMEOUT
+    assert verdict.score is None
+
+
+@pytest.mark.parametrize(
+    ("run", "status", "score"),
+    [
+        (Execution(outcome=Outcome.EXITED, exit_code=1), VerdictStatus.SCORED, 0.0),
+        (Execution(outcome=Outcome.TIMEOUT, exit_code=-24), VerdictStatus.TIMEOUT, None),
+        (Execution(outcome=Outcome.TIMEOUT), VerdictStatus.TIMEOUT, None),
+        (Execution(outcome=Outcome.CRASHED), VerdictStatus.ERROR, None),
+        (Execution(outcome=Outcome.MEMORY), VerdictStatus.ERROR, None),
+    ],
+)
+def test_a_check_of_ours_that_does_not_end_gives_no_score(run, status, score):
+    verdict = failed_check("kernel", run, "why")
+    assert (verdict.status, verdict.score) == (status, score)
 
 
 @needs_coq
 def test_a_proof_that_eats_memory_is_stopped_and_scores_nothing(coq):
     big = "Fixpoint p (n : nat) := match n with 0 => 1 | S m => p m + p m end.\nCompute p 40."
-    verdict = judge(replace(coq, total_s=30, memory_bytes=600 * 2**20), f"{big}\n{FILE}")
+    verdict = judge(replace(coq, memory_bytes=600 * 2**20), f"{big}\n{FILE}")
     assert verdict.score == 0.0
     assert verdict.detail.split(":")[0] in ("memory", "compile", "timeout")
 

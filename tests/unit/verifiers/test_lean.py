@@ -53,8 +53,6 @@ def lean(tools):
         installation=installation,
         trust="replay",
         replay=str(tools / "lean4checker"),
-        total_s=20,
-        start_s=60,
     )
 
 
@@ -64,7 +62,7 @@ def judge(verifier, text, theorem=ADD, **attempt):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["marker"])
 def test_every_row_of_the_list_ends_as_it_should(lean, row):
-    verifier = replace(lean, total_s=3) if "seconds" in row["replies"] else lean
+    verifier = replace(lean, cpu_s=2) if "seconds" in row["replies"] else lean
     verdict = judge(verifier, f"```lean\n{row['submission']}\n```")
     assert verdict.detail.startswith(row["expected"]), verdict.detail
     assert verdict.score == float(row["expected"].startswith("proved"))

@@ -41,7 +41,7 @@ LAST_CHARACTER = "toxic(X) :- atom_chars(X, C), last(C, D), member(D, ['1', '3']
 
 @pytest.fixture(scope="module")
 def prolog():
-    return PrologVerifier(sandbox=open_sandbox(allow_unsafe=True), partial=True, wall_s=60)
+    return PrologVerifier(sandbox=open_sandbox(allow_unsafe=True), partial=True)
 
 
 def judge(verifier, rules, task=TASK, **attempt):
