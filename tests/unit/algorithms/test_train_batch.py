@@ -19,6 +19,7 @@ def batch_of(rows):
         group=torch.tensor([group for group, _, _ in rows]),
         advantages=torch.rand(len(rows), width),
         reference_logprobs=torch.rand(len(rows), width),
+        other_reference_logprobs=torch.rand(len(rows), width, 2),
     )
 
 
@@ -28,6 +29,7 @@ def test_select_keeps_order_and_trims_columns():
     assert part.lengths.tolist() == [3, 5]
     assert torch.equal(part.token_ids, batch.token_ids[[1, 0], :5])
     assert torch.equal(part.reference_logprobs, batch.reference_logprobs[[1, 0], :5])
+    assert torch.equal(part.other_reference_logprobs, batch.other_reference_logprobs[[1, 0], :5])
     assert part.mismatch_weights is None
 
 
