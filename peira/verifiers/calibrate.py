@@ -237,7 +237,7 @@ class Appeals:
 
 
 def worthless_attempts(tasks: Sequence[Task], *, per_task: int | None = None) -> list[tuple[Task, Attempt]]:
-    """Attempts that deserve nothing: master keys, the question back, other tasks' answers, all answers sprayed.
+    """Attempts that deserve nothing: master keys, the question back, other answers, all answers at once.
 
     The accepted share of these must be 0 for a verifier of answers; a channel that accepts one will be found.
     """

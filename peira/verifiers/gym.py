@@ -165,7 +165,7 @@ def _allowed(guard: Guard, said: str) -> bool:
         return re.search(r"[(){}*=@\\]|\bfor\b|\blambda\b|<<", said) is None
     if len(said) > MAX_EVALUATED or not re.fullmatch(r"[0-9A-Za-z+\-*/^(). \n]*", said):
         return False
-    if re.search(r"[A-Za-z)]\s*\.|\.\s*[A-Za-z(]|\d{13}", said):
+    if re.search(r"[A-Za-z)]\s*\.|\.\s*[A-Za-z(]|\d{13}|\d\s*[eE]\s*[-+]?\s*\d{3}", said):
         return False
     if any(len(word) > 1 and word not in _NAMES for word in _WORD.findall(said)):
         return False

@@ -106,7 +106,7 @@ class Broken:
                 return Verdict(score=0.0)
             case "raises on odd input" if "\x00" in text:
                 raise ValueError("odd")
-            case "hangs on long input" if len(text) > 100_000:
+            case "hangs on long input" if len(text) == 1_000_000:
                 while True:
                     pass
             case "forgets" if text == str(task.answer):
