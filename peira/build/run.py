@@ -23,20 +23,21 @@ from peira.build.data import TaskSets, build_tasks, limit_prompts
 from peira.build.engine import build_engine, build_reference
 from peira.build.model import build_folder, build_tokenizer
 from peira.build.verifier import build_verifiers
+from peira.config.load import load_config as load_settings
 from peira.config.run import RunConfig
 from peira.config.show import as_yaml
-from peira.errors import ConfigError, ExitCode, PeiraError, RunError
+from peira.errors import CheckpointError, ConfigError, ExitCode, PeiraError, RunError
 from peira.models.hf import check_fit, check_weights, load_config, resolve_device, resolve_dtype
 from peira.models.tokenizer import HFTokenizer
 from peira.runs.evaluation import EvalQuestion, EvalRecord
 from peira.runs.layout import RunFolder
 from peira.runs.reader import RunReader
 from peira.runs.writer import RunWriter
-from peira.trainer.checkpoint import latest_checkpoint
+from peira.trainer.checkpoint import latest_checkpoint, latest_fingerprint
 from peira.trainer.evaluate import evaluate
 from peira.trainer.loop import Interrupt, Observer, Run, Summary, train
 from peira.trainer.sinks import open_sinks, require_extras
-from peira.trainer.state import trace_fingerprint
+from peira.trainer.state import trace_fingerprint, trace_settings
 from peira.trainer.step import Parts
 from peira.verifiers.channels import VerifierSet
 
@@ -109,17 +110,54 @@ def run_folder(config: RunConfig) -> Path:
 
 
 def check_folder(config: RunConfig, *, resume: bool) -> None:
-    """Refuse, before anything is loaded, a folder that holds another run; `RunWriter` decides in the end.
+    """Refuse, before anything is loaded or written, a folder that this configuration cannot continue.
+
+    `RunWriter` decides in the end whether somebody else is writing there.
 
     Raises:
         RunError: a run is there and `resume` was not asked for.
+        CheckpointError: its checkpoints were written under other settings; the message names them.
     """
-    folder = run_folder(config)
-    if RunFolder(folder).is_run and not resume:
+    folder = RunFolder(run_folder(config))
+    if not folder.is_run:
+        return
+    if not resume:
         raise RunError(
-            f"run folder: {folder}: expected no run there; continue it with --resume, or choose another "
+            f"run folder: {folder.path}: expected no run there; continue it with --resume, or choose another "
             "name=..."
         )
+    found = latest_fingerprint(folder.checkpoints_folder)
+    if found is None or found == trace_fingerprint(config):
+        return
+    try:
+        saved = dict(_leaves(trace_settings(load_settings(folder.config_file, notice=lambda text: None))))
+    except PeiraError:
+        saved = {}
+    now = dict(_leaves(trace_settings(config)))
+    changes = (
+        [
+            f"{key} = {now.get(key)!r} (was {saved.get(key)!r})"
+            for key in {**saved, **now}
+            if now.get(key) != saved.get(key)
+        ]
+        if saved
+        else []
+    )
+    raise CheckpointError(
+        f"{folder.path}: {', '.join(changes) or 'settings'}: expected those that the run was begun with, "
+        "since a resumed run continues the same loss trace; leave them as in its config.yaml, or start a new "
+        f"run from a checkpoint: another name, and model={folder.checkpoints_folder}/step-N"
+    )
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of everything in a tree of mappings and lists."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else None
+    if not items:
+        yield path, tree
+        return
+    for key, value in items:
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
 
 
 def prepare(config: RunConfig) -> Prepared:
@@ -177,8 +215,10 @@ async def run_training(prepared: Prepared, observer: Observer, *, resume: bool) 
     Raises:
         StopRun: a stop rule fired, or the run was interrupted; everything up to the last step is saved.
         RunError: another process writes this run, or one is there and `resume` is False.
+        CheckpointError: the run that is there was begun with other settings.
     """
     config = prepared.config
+    check_folder(config, resume=resume)
     facts: dict[str, Any] = {
         "device": str(prepared.device),
         "dtype": str(prepared.dtype).removeprefix("torch."),

@@ -28,7 +28,7 @@ def train(
     """
     from peira.config.load import load_config
 
-    config = load_config(recipe, [*(overrides or ()), *([f"name={name}"] if name else ())])
+    config = load_config(recipe, [*(overrides or ()), *([] if name is None else [f"name={name}"])])
 
     from peira.cli.doctor import examine_and_print
 

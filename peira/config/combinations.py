@@ -7,6 +7,7 @@ the way out, before anything loads; `tests/unit/config/test_combinations.py` sho
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from peira.config.algorithm import AlgorithmConfig, KLConfig
@@ -21,6 +22,7 @@ Problem = tuple[str, Any, str]
 
 def contradictions(run: "RunConfig") -> Iterator[Problem]:
     """Everything in this configuration that would be ignored or could not work."""
+    yield from _folder(run)
     yield from _updates(run)
     yield from _verifiers(run)
     yield from _sampling(run)
@@ -28,6 +30,12 @@ def contradictions(run: "RunConfig") -> Iterator[Problem]:
     yield from _reward_range(run)
     yield from _evaluation(run)
     yield from _schedule(run)
+
+
+def _folder(run: "RunConfig") -> Iterator[Problem]:
+    name = PurePath(run.name)
+    if name.is_absolute() or ".." in name.parts or not name.parts:
+        yield "name", run.name, "expected a folder below runs_dir; set runs_dir to write elsewhere"
 
 
 def _updates(run: "RunConfig") -> Iterator[Problem]:

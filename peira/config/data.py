@@ -70,11 +70,11 @@ class DataConfig(Section):
 
     shorthand: ClassVar[str | None] = "path"
 
-    path: str | None = None
+    path: str | None = Field(default=None, min_length=1)
     """Short for one source."""
     sources: tuple[SourceConfig, ...] = ()
     """A mixture; draws follow the weights."""
-    eval_path: str | None = None
+    eval_path: str | None = Field(default=None, min_length=1)
     """Short for one held-out source."""
     eval_sources: tuple[SourceConfig, ...] = ()
     """Held-out tasks; when empty, a share of the training tasks is held out."""

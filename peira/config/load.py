@@ -5,13 +5,14 @@ command line. OmegaConf reads the YAML and fills in `${other.setting}`; pydantic
 messages are ours: `place: key = value: expected X; way out`, one line per problem, all problems at once.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from omegaconf import OmegaConf
@@ -70,7 +71,7 @@ def load_settings(
     values = draft.resolved()
     if not isinstance(source, Mapping) and "name" in root.model_fields:
         values.setdefault("name", Path(source).stem)
-    lines = list(draft.problems)
+    lines = [*draft.problems, *draft.switches(values)]
     try:
         config = root.model_validate(values)
     except ValidationError as error:
@@ -132,8 +133,13 @@ class _Draft:
         except (yaml.YAMLError, OmegaConfBaseException) as error:
             raise ConfigError(f"{path}: expected YAML: {_first_line(error)}") from None
 
-    def _mark(self, node: yaml.Node, prefix: str) -> None:
-        """Remember the line of every key; refuse a key that stands twice in one mapping."""
+    def _mark(self, node: yaml.Node, prefix: str, around: tuple[yaml.Node, ...] = ()) -> None:
+        """Remember the line of every key; refuse a key that stands twice, and an anchor within itself."""
+        if node in around:
+            raise ConfigError(
+                f"{self.file}:{node.start_mark.line + 1}: {prefix.rstrip('.')}: refers to itself; "
+                "write the value out"
+            )
         children: list[tuple[str, yaml.Node, yaml.Node]] = []
         if isinstance(node, yaml.MappingNode):
             children = [(str(key.value), key, value) for key, value in node.value]
@@ -147,7 +153,7 @@ class _Draft:
                     f"{self.file}:{line}: {prefix}{name}: given before, in line {first}; keep one"
                 )
             self.lines[f"{prefix}{name}"] = line
-            self._mark(child, f"{prefix}{name}.")
+            self._mark(child, f"{prefix}{name}.", (*around, node))
 
     def read(self, values: dict[str, Any]) -> None:
         """Take a whole tree."""
@@ -255,9 +261,9 @@ class _Draft:
         elif part.isdigit() and int(part) < len(node):
             node[int(part)] = value
         else:
+            there = f"a position below {len(node)}" if node else "none: the list is empty"
             raise ConfigError(
-                f"{COMMAND_LINE}: {path}: expected a position below {len(node)}; add one with "
-                f"{path.rpartition('.')[0]}+=..."
+                f"{COMMAND_LINE}: {path}: expected {there}; add one with {path.rpartition('.')[0]}+=..."
             )
 
     def _give_way(self, path: str, value: Any) -> None:
@@ -305,6 +311,15 @@ class _Draft:
             if one_of_several and isinstance(values.get(name), dict) and isinstance(info.default, Section):
                 values[name].setdefault("kind", kind_of(type(info.default)))
         return values
+
+    def switches(self, values: dict[str, Any]) -> Iterator[str]:
+        """One line for each true or false that was given for a number: Python would count it as 1 or 0."""
+        for path, place in self.places.items():
+            value, found = _at(values, path), _lookup(self.root, path)
+            accepted = set(get_args(found)) or {found}
+            if isinstance(value, bool) and accepted & {int, float} and bool not in accepted:
+                kind = "whole number" if int in accepted else "number"
+                yield f"{place}: {path} = {_shown(value)}: expected a {kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,25 +426,25 @@ def _report(problem: Mapping[str, Any], draft: _Draft, values: dict[str, Any]) -
         return  # its members were counted after those with errors of their own had been left out
     if kind == "value_error":
         for line in str(context["error"]).splitlines():
-            key, equals, _ = line.partition(" = ")
-            inner = ".".join(filter(None, (path, key))) if equals and re.fullmatch(r"[\w.]+", key) else path
-            shown = (
-                ".".join(filter(None, (path, line)))
-                if inner != path
-                else ": ".join(filter(None, (path, line)))
-            )
+            named = re.match(r"[\w.]+(?= = )|\w+(?=: )", line)
+            inner = ".".join(filter(None, (path, named[0]))) if named else path
+            if inner != path and not line.startswith(" = ", named.end() if named else 0):
+                inner = path if _lookup(draft.root, inner) is _UNKNOWN else inner
+            shown = (": " if inner == path else ".").join(filter(None, (path, line)))
             yield f"{draft.place(inner)}: {shown}"
         return
     if kind == "extra_forbidden":
-        yield f"{draft.place(path)}: {path} = {value!r}: {_unknown(draft.root, path, section)}"
-    elif kind == "missing":
+        yield f"{draft.place(path)}: {path} = {_shown(value)}: {_unknown(draft.root, path, section)}"
+    elif kind == "missing" or (value is None and kind.startswith(("model", "tuple", "dict"))):
         name = path.rpartition(".")[2]
         info = section.model_fields.get(name)
         meaning = f" ({_first_line(info.description)})" if info is not None and info.description else ""
         yield f"{draft.place(path)}: {path}: expected a value{meaning}, none is given; add {path}=..."
     else:
+        if kind == "union_tag_invalid" and isinstance(value, Mapping):
+            path, value = f"{path}.kind", value["kind"]
         expected = _expected(kind, context, value, problem["msg"])
-        yield f"{draft.place(path)}: {path} = {value!r}: expected {expected}"
+        yield f"{draft.place(path)}: {path} = {_shown(value)}: expected {expected}"
 
 
 def _locate(root: type[Section], loc: tuple[int | str, ...], values: Any) -> tuple[str, type[Section]]:
@@ -455,6 +470,11 @@ def _locate(root: type[Section], loc: tuple[int | str, ...], values: Any) -> tup
     return ".".join(parts), section
 
 
+def _shown(value: Any) -> str:
+    """A value as one writes it in YAML where Python spells it otherwise."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+
+
 def _unknown(root: type[Section], path: str, section: type[Section]) -> str:
     group, _, name = path.rpartition(".")
     names = list(section.model_fields)
@@ -467,8 +487,8 @@ def _unknown(root: type[Section], path: str, section: type[Section]) -> str:
     else:
         same = [other for other in everywhere if other.rpartition(".")[2] == name]
         meant = same[0] if same else (nearest(path, everywhere) or "")
-    hint = f"did you mean {meant}? " if meant else ""
-    return f"expected a setting{f' of {group}' if group else ''}; {hint}There are: {', '.join(names)}"
+    hint = f"did you mean {meant}? There" if meant else "there"
+    return f"expected a setting{f' of {group}' if group else ''}; {hint} are: {', '.join(names)}"
 
 
 def _expected(kind: str, context: Mapping[str, Any], value: Any, message: str) -> str:
@@ -482,7 +502,9 @@ def _expected(kind: str, context: Mapping[str, Any], value: Any, message: str) -
         close = nearest(str(context.get("tag", value)), options)
         return f"one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")
     if kind == "union_tag_not_found":
-        return "a `kind` that says which one is meant; add `kind: ...`"
+        tight = [key for key in value if ":" in str(key)] if isinstance(value, Mapping) else []
+        way_out = f"put a space behind the colon of {tight[0]}" if tight else "add `kind: ...`"
+        return f"a `kind` that says which one is meant; {way_out}"
     if kind in ("too_short", "too_long"):
         length = context.get("min_length", context.get("max_length"))
         return f"{'at least' if kind == 'too_short' else 'at most'} {length} of them"

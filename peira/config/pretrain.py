@@ -1,17 +1,13 @@
 """The recipe of a tiny model: its shape, the traces it learns from, how long."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from peira.config.load import load_settings
 from peira.config.section import Section
-from peira.errors import ConfigError
 
 
 class ShapeConfig(Section):
@@ -84,29 +80,4 @@ def load_pretrain(path: Path, overrides: Sequence[str] = ()) -> PretrainConfig:
     Raises:
         ConfigError: one line per problem, with the nearest name for an unknown setting.
     """
-    try:
-        merged = OmegaConf.create(path.read_text(encoding="utf-8") or "{}")
-        for override in overrides:
-            name, equals, value = override.partition("=")
-            if not equals:
-                raise ConfigError(f"command line: {override!r}: expected setting=value")
-            OmegaConf.update(merged, name, yaml.safe_load(value))
-        values = OmegaConf.to_container(merged, resolve=True)
-        return PretrainConfig.model_validate(values)
-    except ValidationError as error:
-        lines = []
-        for problem in error.errors():
-            key = ".".join(map(str, problem["loc"]))
-            line = f"{path}: {key} = {problem['input']!r}: expected {problem['msg']}"
-            if problem["type"] == "extra_forbidden":
-                line = f"{path}: {key}: there is no such setting"
-                sections = (PretrainConfig, ShapeConfig, TraceConfig, PretrainingConfig)
-                known = {name for section in sections for name in section.model_fields}
-                if near := get_close_matches(str(problem["loc"][-1]), known, n=1):
-                    line += f"; did you mean {near[0]!r}?"
-            lines.append(line)
-        raise ConfigError("\n".join(lines)) from error
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a recipe ({error.strerror})") from error
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{path}: expected YAML settings ({error})") from error
+    return load_settings(PretrainConfig, path, overrides)

@@ -66,7 +66,7 @@ class Shape:
 
     def expand(self, value: Any) -> Any:
         """A scalar in its long form, one element as a list where a list belongs; else the value itself."""
-        if self.many:
+        if self.many and value is not None:
             items = value if isinstance(value, list) else [value]
             return [Shape(self.members).expand(item) for item in items]
         if not isinstance(value, str) or value.startswith("${"):

@@ -127,6 +127,16 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
 
+def latest_fingerprint(folder: Path) -> str | None:
+    """Of the settings that the newest checkpoint was written under; None when there is none to be read."""
+    for path in reversed(checkpoints(folder)):
+        try:
+            return str(json.loads((path / MANIFEST).read_text())["fingerprint"])
+        except (OSError, ValueError, KeyError):
+            continue
+    return None
+
+
 def latest_checkpoint(folder: Path, *, fingerprint: str | None) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that verifies, and one line for each newer one that does not.
 

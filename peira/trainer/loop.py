@@ -167,7 +167,7 @@ async def restore(run: Run) -> TrainerState:
         run.parts.tasks.restore(state.tasks)
         run.observer.on_event(
             f"resumed from {found.path}: {state.step} of {run.config.steps} steps taken, "
-            f"{run.config.steps - state.step} to go"
+            f"{max(0, run.config.steps - state.step)} to go"
             + (f"; {lost['rollouts']} rollouts behind it are drawn again" if lost["rollouts"] else "")
         )
     return state

@@ -42,8 +42,8 @@ class TrainerState:
             ) from error
 
 
-def trace_fingerprint(run: RunConfig) -> str:
-    """A hash of the settings that decide the loss trace: what a resumed run may not change.
+def trace_settings(run: RunConfig) -> dict[str, Any]:
+    """The settings that decide the loss trace: what a resumed run may not change.
 
     How long the run is (unless the learning rate depends on it), what is measured, saved, logged and when to
     give up are left out.
@@ -51,5 +51,9 @@ def trace_fingerprint(run: RunConfig) -> str:
     free = {"name", "runs_dir", "evaluation", "checkpoint", "stop", "logging"}
     if run.optimizer.schedule == "constant":
         free.add("steps")
-    settings = run.model_dump(mode="json", exclude=free)
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return run.model_dump(mode="json", exclude=free)
+
+
+def trace_fingerprint(run: RunConfig) -> str:
+    """A hash of `trace_settings`."""
+    return hashlib.sha256(json.dumps(trace_settings(run), sort_keys=True).encode()).hexdigest()

@@ -6,7 +6,7 @@ import pytest
 
 from peira.config.load import load_config, load_settings
 from peira.config.presets import PRESETS
-from peira.config.pretrain import PretrainConfig
+from peira.config.pretrain import PretrainConfig, load_pretrain
 from peira.config.run import RunConfig
 from peira.config.show import as_yaml
 from peira.errors import ConfigError, ExitCode
@@ -273,7 +273,10 @@ def test_a_misspelt_override_names_what_was_meant(override, meant):
         ("optimizer.schedule=cosin", "expected one of constant, linear, cosine; did you mean cosine?"),
         ("sampling=3", "sampling = 3: expected a group of settings, as in {a: b}"),
         ("model.name=[a]", None),
-        ("data.sources.0.path=x", "data.sources.0: expected a position below 0"),
+        (
+            "data.sources.0.path=x",
+            "data.sources.0: expected none: the list is empty; add one with data.sources+=",
+        ),
         ("verifiers=[]", "verifiers = []: expected at least 1 of them"),
         ("seed=-1", "seed = -1: expected at least 0"),
         ("name=", "name = '': expected some text"),
@@ -346,3 +349,72 @@ def test_a_reference_to_nothing_is_refused(recipe):
 def test_an_error_inside_a_list_names_its_own_line(recipe):
     path = recipe("model: m\ndata: d.jsonl\nverifiers:\n  - math\n  - kind: exact\n    weight: heavy\n")
     assert problems(path)[0] == f"{path}:6: verifiers.1.weight = 'heavy': expected a number"
+
+
+def test_a_switch_is_no_number_and_yaml_words_are_shown_as_yaml():
+    assert problems(BASE, "steps=true") == ["command line: steps = true: expected a whole number"]
+    assert problems(BASE, "optimizer.lr=true") == ["command line: optimizer.lr = true: expected a number"]
+    assert problems(BASE, "steps=null") == ["command line: steps = null: expected a whole number"]
+    assert read(BASE, "evaluation.before=true", "engine.threads=null").evaluation.before
+
+
+def test_a_setting_left_blank_is_named_as_missing(recipe):
+    text = TEXT.replace("verifier: math", "verifier:").replace("model: some/model", "model:")
+    (model, verifiers) = problems(recipe(text))
+    assert "recipe.yaml:1: model: expected a value" in model
+    assert "recipe.yaml:3: verifiers: expected a value" in verifiers
+
+
+def test_a_kind_that_is_not_there_is_shown_alone(recipe):
+    text = TEXT + "engine: {kind: local, threads: 2}\n"
+    (line,) = problems(recipe(text), "engine=ray")
+    assert line == "command line: engine.kind = 'ray': expected one of local, scripted"
+
+
+def test_a_value_that_contains_itself_is_refused(recipe):
+    (line,) = problems(recipe(TEXT + "sampling: &a\n  stop_strings: [*a]\n"))
+    assert "recipe.yaml:4: sampling.stop_strings.0: refers to itself" in line
+
+
+@pytest.mark.parametrize("name", [".", "..", "../up", "a/../..", "/elsewhere"])
+def test_a_run_is_written_below_runs_dir(name):
+    (line,) = problems(BASE, f"name={name}")
+    assert line == (
+        f"command line: name = {name!r}: expected a folder below runs_dir; set runs_dir to write elsewhere"
+    )
+
+
+def test_an_empty_path_is_refused_where_it_was_given():
+    for name in ("data.path", "data.eval_path"):
+        assert problems(BASE, f"{name}=") == [f"command line: {name} = '': expected some text"]
+
+
+def test_the_place_of_a_template_is_that_of_the_template(recipe):
+    (line,) = problems(recipe(TEXT), "data.prompt_template=hello")
+    assert line.startswith("command line: data.prompt_template: no field such as {prompt}")
+    (line,) = problems(recipe(TEXT), "data.prompt_template={")
+    assert line.startswith("command line: data.prompt_template: Single '{'")
+
+
+def test_a_position_in_an_empty_list_has_a_way_out():
+    (line,) = problems(BASE, "data.eval_sources.0.path=x")
+    assert line == (
+        "command line: data.eval_sources.0: expected none: the list is empty; add one with "
+        "data.eval_sources+=..."
+    )
+
+
+def test_the_recipe_of_another_command_is_refused_setting_by_setting(recipe):
+    with pytest.raises(ConfigError) as caught:
+        load_pretrain(recipe("traces: [{kind: addition}]\ntraining: {stps: 3}\noptimizer: {lr: 1}\n"))
+    lines = str(caught.value).splitlines()
+    assert "did you mean training.steps? There are: steps, batch_size" in lines[0]
+    assert "recipe.yaml:3: optimizer" in lines[1]
+    assert "there are: name, seed" in lines[1].lower()
+
+
+def test_a_colon_without_a_space_is_pointed_out():
+    (line,) = problems(BASE, "verifiers=[{kind:numeric}]")
+    assert line.endswith(
+        "expected a `kind` that says which one is meant; put a space behind the colon of kind:numeric"
+    )

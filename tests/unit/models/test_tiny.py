@@ -171,7 +171,7 @@ def test_an_existing_folder_is_refused_before_training(recipe: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("training.step=5", "did you mean 'steps'"),
+        ("training.step=5", "did you mean training.steps"),
         ("traces.0.kind=division", "traces.0.kind = 'division'"),
         ("model.hidden_size=tiny", "model.hidden_size = 'tiny'"),
         ("seed", "expected setting=value"),
