@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": "Check everything a recipe needs, without training.",
     "report": "Write a run's report: one HTML file.",
     "models": "List the models that are here, and how to get the others.",
+    "study": "Run a seeded experiment: claim, measurement, verdict.",
     "pretrain": "Make a tiny model from procedural text, for tests and studies.",
 }
 """Name -> first line of its help. The function of that name stands in the file of that name."""

@@ -11,7 +11,8 @@ STUDIES = {
     "gdpo": "Does normalising each reward channel keep small rewards from being drowned?",
     "kl": "What does each divergence, in each place, do to pass@1 and to pass@k?",
     "spurious": "What do random rewards amplify, and what does it take for that to happen?",
-    "noise": "When does verifier noise only slow learning, when does it reverse it, and what do corrections do?",
+    "noise": "When does verifier noise only slow learning, when does it reverse it, and what do "
+    "corrections do?",
     "fipo": "Does weighting advantages by the future log-ratio speed up learning?",
     "staleness": "Which importance correction survives rollouts that are many updates old?",
 }

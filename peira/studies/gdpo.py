@@ -72,7 +72,8 @@ CLAIMS = (
     Claim(
         name="no_weight_helps",
         text="No weight on the small reward does the same for GRPO.",
-        how="smaller of right formats and right contents after 300 steps: GDPO minus the best of format weights "
+        how="smaller of right formats and right contents after 300 steps: GDPO minus the best of format "
+        "weights "
         "1, 2, 3, 6, 12",
         at_least=0.05,
     ),
@@ -158,9 +159,7 @@ def train(
         else:
             a = advantages(algorithm, rewards, context=StepContext(channels=channels.reshape(-1, SIZE, 2)))
 
-        def score(
-            table: Tensor, order: Tensor = order, chosen: Sequence[Tensor] = tuple(chosen)
-        ) -> Tensor:
+        def score(table: Tensor, order: Tensor = order, chosen: Sequence[Tensor] = tuple(chosen)) -> Tensor:
             parts = table[rows, order].split(tuple(heads), dim=-1)
             tokens = [
                 torch.log_softmax(part, dim=-1).gather(-1, arms)
@@ -259,7 +258,8 @@ def run(setting: Setting) -> Findings:
             f"The best of GRPO's format weights is {best:g}. At equal scales after 100 steps: right formats "
             f"{float(equal['grpo'].formats[-1].mean()):.3f} with GRPO, "
             f"{float(equal['gdpo'].formats[-1].mean()):.3f} with GDPO.",
-            "With one table per decision a right format is reinforced under every content, and GRPO learns it too: "
+            "With one table per decision a right format is reinforced under every content, and GRPO learns "
+            "it too: "
             "the starvation belongs to policies in which the two are entangled.",
         ],
     )
@@ -267,7 +267,8 @@ def run(setting: Setting) -> Findings:
 
 STUDY = Study(
     name="gdpo",
-    setup="32 prompts with a table over 4 formats x 8 contents each, logits N(0, .2) at the start; 16 per step x 4 rollouts, rewards 0 / 1 and "
+    setup="32 prompts with a table over 4 formats x 8 contents each, logits N(0, .2) at the start; 16 per "
+    "step x 4 rollouts, rewards 0 / 1 and "
     "-3 / 3, gradient descent at rate .3 per prompt, 300 steps.",
     source="arXiv:2601.05242; the toy is ours",
     arms={

@@ -2,7 +2,8 @@
 
 A policy with one logit chooses between a right and a wrong answer; the verifier accepts wrong ones with the
 false positive rate and rejects right ones with the false negative rate. J = 1 - fpr - fnr decides the
-direction, everything else only the speed. Corrections are then tried where they can matter and where they cannot.
+direction, everything else only the speed. Corrections are then tried where they can matter, and where
+they cannot.
 """
 
 from collections.abc import Callable, Sequence
@@ -130,7 +131,8 @@ CLAIMS = (
     Claim(
         name="correlated_flips",
         text="Noise that follows an answer defeats all of them: the always-accepted wrong answer wins.",
-        how="smallest mean mass on that answer over {uncorrected, backward, forward}, fnr .2, 2,000 steps from a "
+        how="smallest mean mass on that answer over {uncorrected, backward, forward}, fnr .2, 2,000 steps "
+        "from a "
         "tenth",
         at_least=0.9,
     ),
@@ -150,7 +152,8 @@ CLAIMS = (
     Claim(
         name="appeals",
         text="Appeals find the false negative rate.",
-        how="estimate minus .2 after 50 updates of 1,024 rollouts, a tenth of rejections appealed, perfect checker",
+        how="estimate minus .2 after 50 updates of 1,024 rollouts, a tenth of rejections appealed, perfect "
+        "checker",
         at_least=-0.03,
         at_most=0.03,
     ),
@@ -258,7 +261,9 @@ def master_key(setting: Setting, prompts: int = 512) -> Tensor:
     algorithm, generator = setting.algorithm("scaled"), setting.generator(8)
     copies, drawn = min(setting.num_seeds, 40), 16
     key = torch.tensor(0.02 / 0.49, dtype=torch.float64).log()
-    parameters = torch.zeros(copies, 1 + 2 * prompts, dtype=torch.float64)  # the key, then (right, wrong) each
+    parameters = torch.zeros(
+        copies, 1 + 2 * prompts, dtype=torch.float64
+    )  # the key, then (right, wrong) each
     parameters[:, 0] = key
     rate = torch.tensor([1.0, 0.95, 0.05], dtype=torch.float64)
 
@@ -272,7 +277,9 @@ def master_key(setting: Setting, prompts: int = 512) -> Tensor:
         rewards = (torch.rand(chosen.shape, generator=generator, dtype=torch.float64) < rate[chosen]).double()
         a = advantages(algorithm, rewards)
 
-        def score(p: Tensor, which: Tensor = which, inner: Scorer = scorer_of(chosen)) -> Tensor:
+        inner = scorer_of(chosen)
+
+        def score(p: Tensor, which: Tensor = which, inner: Scorer = inner) -> Tensor:
             return inner(logits(p, which))
 
         batch = train_batch(a.flatten(), old=score(parameters))
@@ -281,7 +288,7 @@ def master_key(setting: Setting, prompts: int = 512) -> Tensor:
 
 
 def appeals(setting: Setting, *, checker_accepts_wrong: float) -> list[float]:
-    """Smoothed estimate of a false negative rate of .2 after 50 updates, by seed; half the answers are right."""
+    """Smoothed estimate of a false negative rate of .2 after 50 updates, by seed; half of all are right."""
     found = []
     for seed in range(min(setting.num_seeds, 40)):
         generator, estimate = setting.generator(1000 + seed), None
@@ -311,7 +318,9 @@ def corrections(setting: Setting) -> Corrections:
     checks = (0, 300, 1000) if setting.quick else (0, 300, 1000, 3000)
     noisy, clean = [(0.1, 0.2)], [(0.0, 0.0)]
 
-    def run_one(arm: str, rates: Sequence[tuple[float, float]], lr: float = 0.1, tell: bool = False) -> Tensor:
+    def run_one(
+        arm: str, rates: Sequence[tuple[float, float]], lr: float = 0.1, tell: bool = False
+    ) -> Tensor:
         return bandit(
             setting.algorithm(arm),
             rates,
@@ -437,7 +446,12 @@ def run(setting: Setting) -> Findings:
         shares = answers(setting, arm, (0.45, 0.1, 0.45), (0.8, 1.0, 0.0), steps=2000, lr=0.5)
         keys.append(over_seeds(shares[:, 1]))
     modes = answers(
-        setting, "scaled", (0.15, 0.05, 0.3, 0.2, 0.2, 0.1), (0.8, 0.8, 0.2, 0.2, 0.2, 0.2), steps=4000, lr=0.05
+        setting,
+        "scaled",
+        (0.15, 0.05, 0.3, 0.2, 0.2, 0.1),
+        (0.8, 0.8, 0.2, 0.2, 0.2, 0.2),
+        steps=4000,
+        lr=0.05,
     )
     # recovered: .5 * .2 right and .2 of the .5 wrong; accepted .4
     biased = 0.2 / (0.2 + 0.4)
@@ -447,7 +461,10 @@ def run(setting: Setting) -> Findings:
         "fate": furthest([end[c] for c in moving if gain[c] < 0], lambda m: -m.value),
         "neutral": over_seeds(mass[-1, still] - 0.5),
         "spread": bootstrapped(
-            lambda a, b: float(a.std(ddof=1) / b.std(ddof=1)), mass[-1, still], mass[at[200], still], paired=True
+            lambda a, b: float(a.std(ddof=1) / b.std(ddof=1)),
+            mass[-1, still],
+            mass[at[200], still],
+            paired=True,
         ),
         "equation": furthest(gaps, lambda m: m.value),
         "large_group_equation": furthest(big_gaps, lambda m: m.value),
@@ -512,7 +529,8 @@ def run(setting: Setting) -> Findings:
             ),
         ],
         notes=[
-            "Backward correction at constant rates is a larger learning rate and nothing else: an optimizer that "
+            "Backward correction at constant rates is a larger learning rate and nothing else: an "
+            "optimizer that "
             "normalises its step (Adam) removes even that."
         ],
     )
@@ -520,7 +538,8 @@ def run(setting: Setting) -> Findings:
 
 STUDY = Study(
     name="noise",
-    setup="Right or wrong by one logit; 8 rollouts per step, gradient descent at .05 (phase transition) or .1 "
+    setup="Right or wrong by one logit; 8 rollouts per step, gradient descent at .05 (phase transition) or "
+    ".1 "
     "(corrections, start .8 wrong); flips drawn per rollout.",
     source="arXiv:2601.04411, arXiv:2510.00915; the finite-group factor is ours",
     arms={

@@ -1,12 +1,13 @@
 """Random rewards: what they amplify.
 
 A policy over ten styles of reasoning, one of which is a habit. The reward is a coin that knows nothing. On
-average an unclipped update goes nowhere; with several updates per rollout the clip cuts rare styles more often
-than the habit, and the habit grows. Whether that looks like learning depends on whether the habit happens
-to be right more often.
+average an unclipped update goes nowhere; with several updates per rollout the clip cuts rare styles more
+often than the habit, and the habit grows. Whether that looks like learning depends on whether the habit is
+right more often than not.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -183,8 +184,8 @@ def run(setting: Setting) -> Findings:
     loss = 100 * (BAD_CODE.with_habit - BAD_CODE.without)
     started = entropy(MATH.start(setting.num_seeds))
 
-    def ratio_of_spreads(a: Tensor, b: Tensor) -> float:
-        return float(a.std(ddof=1) / b.std(ddof=1))  # type: ignore[call-arg]  # numpy arrays
+    def ratio_of_spreads(a: Any, b: Any) -> float:
+        return float(a.std(ddof=1) / b.std(ddof=1))
 
     measured: dict[str, Measured] = {
         "amplifies": over_seeds(end["clip, 8 updates"] - end["clip, 1 update"]),
@@ -254,7 +255,8 @@ def run(setting: Setting) -> Findings:
 STUDY = Study(
     name="spurious",
     setup="One softmax over ten styles, the habit at .65; 64 prompts x 16 rollouts per phase, reward a fair "
-    "coin, advantages scaled by the population std, 8 minibatches of 128, clip .2, gradient descent at rate 2, "
+    "coin, advantages scaled by the population std, 8 minibatches of 128, clip .2, gradient descent at "
+    "rate 2, "
     "40 phases.",
     source="arXiv:2506.10947; the toy is ours",
     arms={

@@ -6,11 +6,12 @@ start of the update are the old ones; the gap between them and the sampler's is 
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from peira.algorithms.ratio import effective_sample_size, mismatch_weights, too_stale
+from peira.algorithms.ratio import Level, effective_sample_size, mismatch_weights, too_stale
 from peira.studies.study import (
     Claim,
     Expected,
@@ -32,7 +33,7 @@ CHECKS = (50, 100, 300)
 GROUPS, SIZE, LR = 4, 16, 1.0
 BYPASS = "clip_stale"
 
-ARMS = {
+ARMS: dict[str, dict[str, Any]] = {
     "uncorrected": {"mismatch": {"correction": "none", "old_logprobs": "learner"}},
     "truncated": {"mismatch": {"high": 2.0, "old_logprobs": "learner"}},
     "full": {"mismatch": {"high": 1e8, "old_logprobs": "learner"}},
@@ -97,7 +98,8 @@ CLAIMS = (
     ),
     Claim(
         name="product_weights",
-        text="Product weights over 20 tokens collapse the effective sample size at a log-noise of .3 per token.",
+        text="Product weights over 20 tokens collapse the effective sample size at a log-noise of .3 per "
+        "token.",
         how="share of 1,000 sequences that the weights are worth; limit exp(-20 x .09) = .165",
         at_most=0.3,
     ),
@@ -188,9 +190,16 @@ def bias_by_weight(setting: Setting) -> dict[str, float]:
     chance = sampling.sum(dim=1).exp()
     mask = torch.ones(4, 2, dtype=torch.bool)
     kinds: dict[str, Tensor] = {"none": torch.ones(4, 2, dtype=torch.float64)}
-    for level in ("token", "sequence_product", "sequence_geometric"):
+    levels: tuple[Level, ...] = ("token", "sequence_product", "sequence_geometric")
+    for level in levels:
         kinds[level] = mismatch_weights(
-            old, sampling, mask, level=level, excess="truncate", low=0.0, high=1e8  # type: ignore[arg-type]
+            old,
+            sampling,
+            mask,
+            level=level,
+            excess="truncate",
+            low=0.0,
+            high=1e8,
         )
     kinds["token, cap 1.2"] = mismatch_weights(
         old, sampling, mask, level="token", excess="truncate", low=0.0, high=1.2
@@ -201,7 +210,9 @@ def bias_by_weight(setting: Setting) -> dict[str, float]:
     algorithm = setting.algorithm("uncorrected")
     found = {}
     for name, weights in kinds.items():
-        a = (reward - 0.4)[:, None] * weights * chance[:, None] * 4  # weights() divides by tokens: 4 rows of 2
+        a = (
+            (reward - 0.4)[:, None] * weights * chance[:, None] * 4
+        )  # weights() divides by tokens: 4 rows of 2
         batch = train_batch(a * 2, old=old)
         ascent = -gradient(algorithm, learner, score, batch)
         found[name] = float((ascent - truth).norm())
@@ -212,9 +223,7 @@ def run(setting: Setting) -> Findings:
     """All arms at all lags, and the algebra of the weights."""
     steps = 300
     curves = {(arm, lag): train(setting, arm, lag, steps=steps) for arm in ARMS for lag in LAGS}
-    same = max(
-        float((curves[arm, 0].reward - curves["uncorrected", 0].reward).abs().max()) for arm in ARMS
-    )
+    same = max(float((curves[arm, 0].reward - curves["uncorrected", 0].reward).abs().max()) for arm in ARMS)
     at50 = {arm: curves[arm, 64].reward[50] for arm in ARMS}
     sizes = {noise: sample_sizes(setting, noise) for noise in (0.1, 0.3)}
     bias = bias_by_weight(setting)
@@ -237,30 +246,34 @@ def run(setting: Setting) -> Findings:
         "unbiased": exact(bias["sequence_product"] - others / 10),
         "lag_filter": exact(float(stale.double().mean())),
     }
-    expected = [
-        Expected(
-            name=f"{arm}, L = {lag}, after {check} updates",
-            value=NUMBERS[arm][i][j],
-            tolerance=0.002 + 0.02 * (NUMBERS[arm][i][j] < 0.88),
-            measured=over_seeds(curves[arm, lag].reward[check]),
-        )
-        for arm in ARMS
-        for i, lag in enumerate(LAGS)
-        for j, check in enumerate(CHECKS)
-        if lag > 0 or arm == "uncorrected"
-    ] + [
-        Expected(name=f"effective share, {kind}, noise {noise}", value=value, tolerance=0.02, measured=m)
-        for (kind, noise), value in {
-            ("product", 0.1): 0.815,
-            ("product", 0.3): 0.225,
-            ("token", 0.1): 0.990,
-            ("token", 0.3): 0.917,
-        }.items()
-        for m in [over_seeds(sizes[noise][kind])]
-    ] + [
-        Expected(name=f"bias of {name}", value=value, tolerance=0.00006, measured=exact(bias[name]))
-        for name, value in BIAS.items()
-    ]
+    expected = (
+        [
+            Expected(
+                name=f"{arm}, L = {lag}, after {check} updates",
+                value=NUMBERS[arm][i][j],
+                tolerance=0.002 + 0.02 * (NUMBERS[arm][i][j] < 0.88),
+                measured=over_seeds(curves[arm, lag].reward[check]),
+            )
+            for arm in ARMS
+            for i, lag in enumerate(LAGS)
+            for j, check in enumerate(CHECKS)
+            if lag > 0 or arm == "uncorrected"
+        ]
+        + [
+            Expected(name=f"effective share, {kind}, noise {noise}", value=value, tolerance=0.02, measured=m)
+            for (kind, noise), value in {
+                ("product", 0.1): 0.815,
+                ("product", 0.3): 0.225,
+                ("token", 0.1): 0.990,
+                ("token", 0.3): 0.917,
+            }.items()
+            for m in [over_seeds(sizes[noise][kind])]
+        ]
+        + [
+            Expected(name=f"bias of {name}", value=value, tolerance=0.00006, measured=exact(bias[name]))
+            for name, value in BIAS.items()
+        ]
+    )
     every = list(range(0, steps + 1, 5))
     panels = [
         Panel(
@@ -288,7 +301,8 @@ def run(setting: Setting) -> Findings:
 STUDY = Study(
     name="staleness",
     setup="Six arms of success .9, .6, .5, .4, .3, .2; logits start at 0, 1.5, 1, .5, 0, 0; samples from the "
-    "policy L updates ago; 4 groups of 16, advantages scaled by the population std, gradient descent at rate 1.",
+    "policy L updates ago; 4 groups of 16, advantages scaled by the population std, gradient descent at "
+    "rate 1.",
     source="documentation of verl, TRL, AReaL and prime-rl; the experiment is ours",
     arms={
         arm: {"name": "grpo", "clip_low": 0.2, "clip_high": 0.2, **settings} for arm, settings in ARMS.items()

@@ -88,7 +88,10 @@ def bootstrapped(statistic: Callable[..., Any], *samples: Any, paired: bool = Fa
         rng=np.random.default_rng(0),
     ).confidence_interval
     return Measured(
-        value=float(statistic(*arrays)), low=float(found.low), high=float(found.high), num_seeds=len(arrays[0])
+        value=float(statistic(*arrays)),
+        low=float(found.low),
+        high=float(found.high),
+        num_seeds=len(arrays[0]),
     )
 
 
@@ -338,7 +341,7 @@ def configured(study: Study, changes: Sequence[str] = ()) -> dict[str, Algorithm
         except (yaml.YAMLError, OmegaConfBaseException) as error:
             raise ConfigError(f"study {study.name}: {change!r}: expected a YAML value ({error})") from error
     found = {}
-    for name, arm in study.arms.items():
+    for name in study.arms:
         try:
             found[name] = AlgorithmConfig.model_validate(OmegaConf.to_container(given[name]))
         except ValidationError as error:
@@ -370,9 +373,7 @@ def run_study(
     seeds = num_seeds if num_seeds is not None else (study.quick_seeds if quick else study.seeds)
     if seeds < 2:
         raise ConfigError(f"study: --seeds = {seeds}: expected 2 or more; an interval needs them")
-    setting = Setting(
-        arms=configured(study, changes), num_seeds=seeds, quick=quick, first_seed=first_seed
-    )
+    setting = Setting(arms=configured(study, changes), num_seeds=seeds, quick=quick, first_seed=first_seed)
     started = time.monotonic()
     findings = study.run(setting)
     unknown = set(findings.measured) - {claim.name for claim in study.claims}

@@ -27,10 +27,8 @@ def draw(logits: Tensor, num: int, generator: torch.Generator) -> Tensor:
     return torch.searchsorted(edges, uniforms).clamp(max=logits.shape[-1] - 1)
 
 
-def advantages(
-    algorithm: Algorithm, rewards: Tensor, *, context: StepContext | None = None
-) -> Tensor:
-    """[..., P, G] rewards, all judged -> advantages of that shape; only for methods that look at one group."""
+def advantages(algorithm: Algorithm, rewards: Tensor, *, context: StepContext | None = None) -> Tensor:
+    """[..., P, G] rewards, all judged -> advantages; only for methods that look at one group at a time."""
     flat = rewards.reshape(-1, rewards.shape[-1])
     judged = torch.ones_like(flat, dtype=torch.bool)
     return algorithm.advantages(flat, judged, context=context).reshape(rewards.shape)
