@@ -57,8 +57,11 @@ def evaluate(
 
     from peira.build.run import prepare, run_evaluation
     from peira.cli.display import print_table
+    from peira.runs.jsonl import write_file
 
     silent = json_file == Path("-")
+    if json_file is not None and not silent:
+        check_writable(json_file, "--json")
     console = Console(stderr=silent)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with prepare(config) as prepared, bar:
@@ -76,6 +79,8 @@ def evaluate(
         soft_wrap=True,
     )
     print_table(console, ("", "value", "low", "high", "questions"), table(record))
+    for note in record.notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
     if json_file is not None:
         text = json.dumps(
             {**record.to_json(), "questions": [question.to_json() for question in asked]},
@@ -85,9 +90,24 @@ def evaluate(
         if silent:
             print(text)
         else:
-            json_file.write_text(text + "\n", encoding="utf-8")
+            write_file(json_file, [f"{text}\n".encode()])
             console.print(f"wrote {json_file}", highlight=False)
     return 0
+
+
+def check_writable(file: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before the work is done that would be lost with it.
+
+    Raises:
+        ConfigError: it is a folder, or nothing can be made where it is to stand.
+    """
+    import os
+
+    from peira.errors import ConfigError
+
+    place = next(folder for folder in file.absolute().parents if folder.exists())
+    if file.is_dir() or not place.is_dir() or not os.access(place, os.W_OK):
+        raise ConfigError(f"command line: {option} = {str(file)!r}: expected a file that can be written")
 
 
 def table(record: "EvalRecord") -> list[tuple[str, ...]]:

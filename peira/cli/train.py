@@ -55,7 +55,13 @@ def train(
         if failed := failures(checks):
             raise StopRun(f"pre-flight: {failed}; nothing was trained", ExitCode.PREFLIGHT)
         with Display(console, steps=config.steps) as display:
-            summary = asyncio.run(run_training(prepared, display, resume=resume))
+            try:
+                summary = asyncio.run(run_training(prepared, display, resume=resume))
+            except KeyboardInterrupt:
+                raise StopRun(
+                    "ended at once, without saving: continue from the last checkpoint with --resume",
+                    ExitCode.INTERRUPTED,
+                ) from None
         if summary.new_steps == 0:
             display.say(
                 f"nothing left to do: all {summary.steps} steps were taken before; raise steps to go on"

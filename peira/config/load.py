@@ -499,8 +499,12 @@ def _expected(kind: str, context: Mapping[str, Any], value: Any, message: str) -
     if kind in ("literal_error", "union_tag_invalid"):
         text = str(context.get("expected", context.get("expected_tags", "")))
         options = re.findall(r"'([^']*)'", text)
-        close = nearest(str(context.get("tag", value)), options)
-        return f"one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")
+        given = str(context.get("tag", value))
+        close = nearest(given, options)
+        hint = f"; did you mean {close}?" if close else ""
+        if "function" in options and given.endswith(".py"):
+            hint = f"; a function in a file is {given}:NAME"
+        return f"one of {', '.join(options)}{hint}"
     if kind == "union_tag_not_found":
         tight = [key for key in value if ":" in str(key)] if isinstance(value, Mapping) else []
         way_out = f"put a space behind the colon of {tight[0]}" if tight else "add `kind: ...`"

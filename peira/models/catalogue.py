@@ -194,18 +194,29 @@ def _names() -> str:
 
 def _folder(folder: Path) -> Path:
     if folder.is_file():
-        raise ModelError(f"model = {str(folder)!r}: expected a folder in transformers format, not a file")
+        raise ModelError(
+            f"model = {str(folder)!r}: expected a folder in transformers format, not a file"
+            f"{_meant(folder.parent)}"
+        )
     if not (folder / "config.json").is_file():
         inside = sorted(path.name for path in folder.iterdir())
-        hint = ""
+        hint = _meant(folder)
         if "adapter_config.json" in inside:
             hint = "; this is a LoRA adapter: merge it into its base model first"
-        elif nested := [n for n in inside if (folder / n / "config.json").is_file()]:
-            hint = f"; did you mean {str(folder / nested[-1])!r}?"
         raise ModelError(
-            f"model = {str(folder)!r}: expected config.json in it, found {inside[:8] or 'nothing'}{hint}"
+            f"model = {str(folder)!r}: expected config.json in it, found {', '.join(inside[:8]) or 'nothing'}"
+            f"{hint}"
         )
     return folder
+
+
+def _meant(folder: Path) -> str:
+    """The last model folder in here, or among the checkpoints of the run that this is."""
+    found = [
+        file.parent for pattern in ("*", "checkpoints/*") for file in folder.glob(f"{pattern}/config.json")
+    ]
+    last = max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)], default=None)
+    return f"; did you mean {str(last)!r}?" if last is not None else ""
 
 
 def _converted_folder(name: str) -> Path:

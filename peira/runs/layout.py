@@ -116,6 +116,19 @@ class RunFolder:
         return self.checkpoints_folder / f"step-{step}"
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether something is in the folder and nothing of it is a run's."""
+        parts = (
+            self.config_file,
+            self.events_file,
+            self.metrics_file,
+            self.ledger_file,
+            self.rollouts_folder,
+            self.evals_folder,
+        )
+        return not any(part.exists() for part in parts) and any(self.path.iterdir())
+
+    @property
     def is_run(self) -> bool:
         """Whether a writer was here."""
         return self.config_file.exists() or self.events_file.exists() or self.metrics_file.exists()

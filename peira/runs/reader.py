@@ -56,13 +56,17 @@ class RunReader:
     """One run folder, read afresh at each call; never writes, and tolerates a writer at work.
 
     Raises:
-        RunError: there is no such folder.
+        RunError: there is no such folder, or what is in it is no run.
     """
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(path)
-        if not path.is_dir():
-            raise RunError(f"run folder: {path}: expected a folder that `peira train` or `peira eval` wrote")
+        if not path.is_dir() or self.folder.is_foreign:
+            near = _run_near(path)
+            raise RunError(
+                f"run folder: {path}: expected a folder that `peira train` wrote"
+                + (f"; did you mean {near}?" if near is not None else "")
+            )
 
     def config_text(self) -> str:
         """The resolved configuration as YAML; empty when there is none."""
@@ -166,6 +170,15 @@ def is_held(folder: RunFolder) -> bool:
         return True
     except OSError:  # a folder that we may only read: nobody can tell
         return False
+
+
+def _run_near(path: Path) -> Path | None:
+    """The run around this place, or else the newest one right inside it."""
+    around = next((folder for folder in path.absolute().parents if RunFolder(folder).is_run), None)
+    if around is not None or not path.is_dir():
+        return around
+    inside = [folder for folder in path.iterdir() if folder.is_dir() and RunFolder(folder).is_run]
+    return max(inside, key=lambda folder: folder.stat().st_mtime, default=None)
 
 
 def _text(path: Path) -> str:

@@ -67,3 +67,42 @@ def test_fewer_steps_than_were_taken_leave_none_to_go(place, capsys):
     assert run("train", "r.yaml", "steps=2") == ExitCode.DONE
     assert run("train", "r.yaml", "--resume", "steps=1") == ExitCode.DONE
     assert "2 of 1 steps taken, 0 to go" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- places
+
+
+@pytest.mark.parametrize("target", ["file.txt/out.json", "."])
+def test_a_measurement_is_not_made_when_its_file_cannot_be_written(place, capsys, target):
+    (place / "file.txt").write_text("")
+    assert run("eval", "r.yaml", "--json", target) == ExitCode.USAGE
+    captured = capsys.readouterr()
+    assert captured.err == f"peira: command line: --json = {target!r}: expected a file that can be written\n"
+    assert "questions" not in captured.out
+
+
+def test_a_measurement_makes_the_folder_of_its_file(place):
+    assert run("eval", "r.yaml", "--json", "new/folder/out.json", "--questions", "2") == ExitCode.DONE
+    assert json.loads(Path("new/folder/out.json").read_text())["num_questions"] == 2
+
+
+def test_what_is_no_run_gets_no_report_and_the_run_is_named(place, capsys):
+    assert run("train", "r.yaml") == ExitCode.DONE
+    capsys.readouterr()
+    for folder in ("runs", "runs/r/checkpoints/step-1", "."):
+        assert run("report", folder) == ExitCode.USAGE
+        assert capsys.readouterr().err.startswith(f"peira: run folder: {folder}: expected a folder that")
+        assert run("verify", "--run", folder) == ExitCode.USAGE
+        assert "expected a folder that `peira train` wrote" in capsys.readouterr().err
+    assert not list(place.rglob("report.html"))
+
+
+def test_a_run_in_the_place_of_a_model_is_answered_with_its_newest_checkpoint(place, capsys):
+    for step in (2, 9, 10):
+        folder = place / "runs" / "r" / "checkpoints" / f"step-{step}"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    (folder.parent / "latest").write_text("step-10")
+    for wrong in ("runs/r", "runs/r/checkpoints", "runs/r/checkpoints/latest"):
+        assert run("eval", "r.yaml", f"model={wrong}") == ExitCode.USAGE
+        assert "did you mean 'runs/r/checkpoints/step-10'?" in capsys.readouterr().err

@@ -418,3 +418,8 @@ def test_a_colon_without_a_space_is_pointed_out():
     assert line.endswith(
         "expected a `kind` that says which one is meant; put a space behind the colon of kind:numeric"
     )
+
+
+def test_a_file_without_its_function_is_told_how_to_name_it():
+    (line,) = problems(BASE, "verifier=mine.py")
+    assert line.endswith("; a function in a file is mine.py:NAME")

@@ -47,7 +47,7 @@ def test_a_run_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_no_such_run_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(str(tmp_path / "nothing"), "--open", "no") == 2
-    assert "nothing: expected a folder that `peira train` or `peira eval` wrote" in capsys.readouterr().err
+    assert "nothing: expected a folder that `peira train` wrote" in capsys.readouterr().err
 
 
 def test_settings_are_compared_with_the_defaults_of_their_preset(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from peira.runs.writer import RunWriter
 
 
 def test_no_folder_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"none: expected a folder that `peira train` or `peira eval` wrote"):
+    with pytest.raises(RunError, match=r"none: expected a folder that `peira train` wrote"):
         RunReader(tmp_path / "none")
 
 
@@ -65,3 +65,16 @@ def test_files_with_other_names_are_left_alone(tmp_path: Path) -> None:
     ):
         (tmp_path / "rollouts" / name).write_text("")
     assert RunReader(tmp_path).rollout_steps() == [3]
+
+
+def test_a_folder_that_is_no_run_is_refused_and_the_run_around_or_inside_is_named(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "mine"
+    (run / "checkpoints" / "step-2").mkdir(parents=True)
+    (run / "checkpoints" / "step-2" / "config.json").write_text("{}")
+    (run / "events.jsonl").write_text("")
+    for place in (run.parent, run / "checkpoints", run / "checkpoints" / "step-2"):
+        with pytest.raises(
+            RunError, match=r"expected a folder that `peira train` wrote; did you mean .*mine\?"
+        ):
+            RunReader(place)
+    RunReader(run)
