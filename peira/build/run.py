@@ -29,6 +29,7 @@ from peira.config.show import as_yaml
 from peira.errors import CheckpointError, ConfigError, ExitCode, PeiraError, RunError
 from peira.models.hf import check_fit, check_weights, load_config, resolve_device, resolve_dtype
 from peira.models.tokenizer import HFTokenizer
+from peira.pipeline.probe import GapAudit
 from peira.runs.evaluation import EvalQuestion, EvalRecord
 from peira.runs.layout import RunFolder
 from peira.runs.reader import RunReader
@@ -40,6 +41,7 @@ from peira.trainer.sinks import open_sinks, require_extras
 from peira.trainer.state import trace_fingerprint, trace_settings
 from peira.trainer.step import Parts
 from peira.verifiers.channels import VerifierSet
+from peira.verifiers.code.verifier import CodeVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +87,18 @@ class Prepared:
                 combine=self.verifiers.combine,
                 channels=tuple(channel.name for channel in self.verifiers.channels),
                 algorithm=self.algorithm,
+                audit=self.audit,
             )
         finally:
             await engine.close()
             if reference is not None:
                 await reference.close()
+
+    @property
+    def audit(self) -> GapAudit | None:
+        """The comparison of visible with held-out tests that a code verifier brings."""
+        coders = [c.verifier for c in self.verifiers.channels if isinstance(c.verifier, CodeVerifier)]
+        return coders[0].audit if coders else None
 
     def close(self) -> None:
         """End the verifiers' processes."""
@@ -270,6 +279,7 @@ async def run_evaluation(
             stop_strings=config.sampling.stop_strings,
             stop_token_ids=config.sampling.stop_token_ids,
             seed=config.seed,
+            audit=parts.audit,
             on_rollout=on_rollout,
         )
 

@@ -41,6 +41,11 @@ class EvalRecord:
     duration_s: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Sampling, data and verifier, as they were."""
+    observations: Mapping[str, float] = field(default_factory=dict)
+    """By metric name: what was seen beside the estimates (worthless attempts accepted, the hacking gap).
+    They have no say in which checkpoint is best."""
+    notes: tuple[str, ...] = ()
+    """What a person should read: one line each."""
 
     def __post_init__(self) -> None:
         if self.headline not in self.estimates:
@@ -68,6 +73,7 @@ class EvalRecord:
             values = dict(record)
             for key in ("estimates", "by_source"):
                 values[key] = {name: _estimate(item) for name, item in record.get(key, {}).items()}
+            values["notes"] = tuple(record.get("notes", ()))
             return cls(**values)
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(

@@ -21,6 +21,7 @@ from peira.config.run import EvaluationConfig
 from peira.engines.protocol import Engine
 from peira.errors import DataError
 from peira.pipeline.collect import collect_groups
+from peira.pipeline.probe import GapAudit, hacking_gap, probe_worthless
 from peira.pipeline.score import Judge, attempts_of
 from peira.runs.evaluation import Estimate, EvalCompletion, EvalQuestion, EvalRecord
 from peira.types.rollout import Group, SamplingParams
@@ -28,6 +29,8 @@ from peira.types.task import Task
 from peira.types.tokenizer import Tokenizer
 from peira.types.verdict import Verdict
 
+MAX_PROBED = 16
+"""Tasks that worthless attempts and held-out tests are tried on: a look, not a second evaluation."""
 RIGHT = 1.0 - 1e-9
 """A completion counts as right when its score reaches this: pass@k is about solving, not about part marks."""
 
@@ -57,6 +60,7 @@ async def evaluate(
     stop_strings: tuple[str, ...] = (),
     stop_token_ids: tuple[int, ...] = (),
     seed: int,
+    audit: GapAudit | None = None,
     on_rollout: Callable[[int, int], None] | None = None,
 ) -> tuple[EvalRecord, list[EvalQuestion]]:
     """Answer every question greedily, `settings.samples` times by sampling, or both; judge; estimate.
@@ -64,8 +68,12 @@ async def evaluate(
     Estimates of the first verifier are called "accuracy" (greedy) and "pass_at_k"; those of further verifiers
     carry its name in front, as in "format:accuracy". The sampler must hold the weights to be measured.
 
+    Beside the estimates the first verifier is shown worthless attempts, of which it should accept none; and
+    where tasks have held-out tests, those of `MAX_PROBED` answers are run to see the hacking gap.
+
     Args:
         step: training steps taken so far, for the record.
+        audit: compares visible with held-out tests; None when no verifier can.
 
     Raises:
         DataError: there is no question, neither greedy nor sampled completions were asked for, or not one
@@ -116,6 +124,7 @@ async def evaluate(
         raise DataError("evaluation: not one completion could be judged; see `peira verify` on one answer")
     first = channels[0]
     completions = sum(len(row.verdicts) for row in rows)
+    observations, notes = await _observe(answered, chosen, judge, first, audit)
     record = EvalRecord(
         step=step,
         policy_version=engine.policy_version,
@@ -128,8 +137,41 @@ async def evaluate(
         num_unjudged=completions - sum(row.counts(first)[0] for row in rows),
         duration_s=time.monotonic() - started,
         settings={**settings.model_dump(), "max_tokens": max_tokens, "seed": seed},
+        observations=observations,
+        notes=notes,
     )
     return record, [_question(i, answered, first) for i in range(len(chosen))]
+
+
+async def _observe(
+    answered: Mapping[str, Sequence[Answered]],
+    tasks: Sequence[Task],
+    judge: Judge,
+    channel: str,
+    audit: GapAudit | None,
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """What is seen beside the estimates: worthless attempts accepted, and the hacking gap."""
+    observations: dict[str, float] = {}
+    notes: list[str] = []
+    worthless = await probe_worthless(judge, tasks[:MAX_PROBED], channel)
+    if worthless.tried:
+        observations["verifier/worthless_accepted_fraction"] = worthless.accepted / worthless.tried
+    if worthless.accepted:
+        notes.append(
+            f"verifier {channel}: accepted {worthless.accepted} of {worthless.tried} worthless attempts, for "
+            f"example {worthless.example[:80]!r}: a policy will find it; see `peira verify --check`"
+        )
+    if audit is not None:
+        first_mode = next(iter(answered.values()))
+        gap = await hacking_gap(audit, [row.group for row in first_mode[:MAX_PROBED]])
+        if gap is not None:
+            observations |= {
+                "hacking/visible_percent": gap.visible,
+                "hacking/heldout_percent": gap.heldout,
+                "hacking/gap_points": gap.gap,
+                "hacking/flagged_fraction": gap.flagged,
+            }
+    return observations, tuple(notes)
 
 
 def default_ks(samples: int) -> tuple[int, ...]:

@@ -254,10 +254,13 @@ async def measure(run: Run, state: TrainerState, dog: Watchdog) -> TrainerState:
             stop_strings=config.sampling.stop_strings,
             stop_token_ids=config.sampling.stop_token_ids,
             seed=config.seed,
+            audit=run.parts.audit,
             on_rollout=progress,
         )
         run.writer.write_eval(record, questions)
-        metrics = {**eval_metrics(record), "time/eval_s": record.duration_s}
+        for note in record.notes:
+            run.observer.on_event(note)
+        metrics = {**eval_metrics(record), **record.observations, "time/eval_s": record.duration_s}
         run.sink.write(state.step, run.writer.write_metrics(state.step, metrics))
         run.observer.on_eval(record)
     return replace(state, accuracy=record.headline_estimate.value)

@@ -92,6 +92,7 @@ def _update_metrics(updates: list[Update], run: RunConfig) -> dict[str, float | 
             clip_low=run.algorithm.clip_low,
             clip_high=run.algorithm.clip_high,
             reference_logprobs=update.batch.reference_logprobs,
+            level="sequence" if run.algorithm.loss == "gspo" else "token",
         )
         for update in updates
     ]
@@ -99,7 +100,13 @@ def _update_metrics(updates: list[Update], run: RunConfig) -> dict[str, float | 
         values = [each[name] for each in seen if name in each]
         metrics[name] = max(values) if name.endswith("_max") else _mean(values)
     first = updates[0]
-    metrics |= mismatch_metrics(first.logprobs, first.batch.sampling_logprobs, first.batch.mask)
+    metrics |= mismatch_metrics(
+        first.logprobs,
+        first.batch.sampling_logprobs,
+        first.batch.mask,
+        weights=first.batch.mismatch_weights,
+        level=run.algorithm.mismatch.level,
+    )
     metrics["policy/loss"] = _mean(update.loss for update in updates)
     metrics["policy/grad_norm"] = _mean(update.grad_norm for update in updates)
     metrics["policy/lr"] = updates[-1].lr

@@ -27,6 +27,7 @@ from peira.pipeline.pack import (
     split_updates,
     trainable_rows,
 )
+from peira.pipeline.probe import GapAudit
 from peira.pipeline.refill import draw_with_signal
 from peira.pipeline.score import Combine, Judge, Shape, score_groups
 from peira.runs.ledger import DropReason
@@ -53,6 +54,8 @@ class Parts:
     channels: tuple[str, ...]
     """Names of the verifiers, in the order of the configuration."""
     algorithm: Algorithm
+    audit: GapAudit | None = None
+    """Visible against held-out tests, for evaluation only; None when no verifier has held-out tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,13 @@ from peira.errors import DataError
 from peira.trainer.evaluate import default_ks, evaluate, mean_over_questions, proportion
 from peira.types.task import Task
 from peira.types.verdict import Verdict, VerdictStatus
+from peira.verifiers.code.gap import GapReport
 from tests.unit.trainer.line import Digits, table_engine
 
 TASKS = [Task(id=str(i), prompt=f"1{i}", answer=str(i)) for i in range(4)]
 
 
-def measure(verify, *, completions=None, tasks=TASKS, **settings):
+def measure(verify, *, completions=None, tasks=TASKS, audit=None, **settings):
     async def judge(attempts):
         return [{"exact": verify(task, attempt)} for task, attempt in attempts]
 
@@ -30,6 +31,7 @@ def measure(verify, *, completions=None, tasks=TASKS, **settings):
             step=3,
             max_tokens=4,
             seed=0,
+            audit=audit,
         )
     )
 
@@ -83,6 +85,39 @@ def test_when_nothing_can_be_judged_that_is_an_error():
 def test_no_questions_is_an_error_and_not_an_accuracy():
     with pytest.raises(DataError, match="0 questions"):
         measure(exact, tasks=[])
+
+
+def test_a_verifier_that_accepts_the_worthless_is_named_at_every_evaluation():
+    record, _ = measure(lambda *_: Verdict(score=1.0), completions=[[1]])
+    assert record.observations["verifier/worthless_accepted_fraction"] == 1.0
+    assert "worthless" in record.notes[0]
+    honest, _ = measure(exact, completions=[[1]])
+    assert honest.observations["verifier/worthless_accepted_fraction"] == 0.0
+    assert honest.notes == ()
+
+
+def test_the_hacking_gap_is_seen_beside_the_estimates_and_changes_none():
+    def audit(task, attempt):
+        # task 0: 4 of 4 visible, 1 of 2 held out (gap 50); task 1: 2 of 4, 1 of 2 (gap 0); others have none
+        passed = {"0": (4, 1), "1": (2, 1)}.get(task.id)
+        if passed is None:
+            return None
+        return GapReport(
+            task_id=task.id,
+            visible_passed=passed[0],
+            visible_total=4,
+            heldout_passed=passed[1],
+            heldout_total=2,
+            flags=("literal",) if task.id == "0" else (),
+        )
+
+    plain, _ = measure(exact, completions=[[1]])
+    seen, _ = measure(exact, completions=[[1]], audit=audit)
+    assert seen.estimates == plain.estimates
+    assert seen.observations["hacking/visible_percent"] == 75.0
+    assert seen.observations["hacking/heldout_percent"] == 50.0
+    assert seen.observations["hacking/gap_points"] == 25.0
+    assert seen.observations["hacking/flagged_fraction"] == 0.5
 
 
 def test_sources_are_measured_apart():
