@@ -17,6 +17,7 @@ from peira.config.verifier import (
     JudgingConfig,
     MathConfig,
     NumericConfig,
+    RandomConfig,
     ReasoningGymVerifierConfig,
     RemoteConfig,
     VerifierConfig,
@@ -27,6 +28,7 @@ from peira.config.verifier_formal import CoqConfig, LeanConfig, PrologConfig
 from peira.config.verifier_judge import JudgeConfig, RubricConfig
 from peira.verifiers.channels import Channel, VerifierSet
 from peira.verifiers.choice import ChoiceVerifier
+from peira.verifiers.control import RandomVerifier
 from peira.verifiers.exact import ExactVerifier
 from peira.verifiers.format import FormatVerifier
 from peira.verifiers.forms import Policy
@@ -57,6 +59,8 @@ def build_verifier(config: VerifierConfig) -> Verifier:
             return ChoiceVerifier(choices=config.choices)
         case FormatConfig():
             return FormatVerifier(pattern=config.pattern)
+        case RandomConfig():
+            return RandomVerifier(probability=config.probability, seed=config.seed)
         case ReasoningGymVerifierConfig():
             return ReasoningGymVerifier(extract=config.extract, partial=config.partial)
         case FunctionConfig():

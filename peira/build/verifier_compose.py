@@ -10,7 +10,9 @@ from peira.config.verifier_compose import (
     ComposedConfig,
     FirstThatAppliesConfig,
     GatedConfig,
+    IncorrectConfig,
     LengthShapedConfig,
+    MajorityConfig,
     NoisyConfig,
     PerTurnConfig,
     StepsConfig,
@@ -26,6 +28,7 @@ from peira.verifiers.compose import (
     Steps,
     WeightedSum,
 )
+from peira.verifiers.control import IncorrectVerifier, MajorityVerifier
 from peira.verifiers.noisy import NoisyVerifier
 from peira.verifiers.protocol import Verifier
 
@@ -67,6 +70,10 @@ def build_composed(config: ComposedConfig, build: Build) -> Verifier:
                 threshold=config.threshold,
                 seed=config.seed,
             )
+        case IncorrectConfig():
+            return IncorrectVerifier(verifier=one(config.of), threshold=config.threshold)
+        case MajorityConfig():
+            return MajorityVerifier(verifier=one(config.of), column=config.column)
         case _:
             assert_never(config)
 

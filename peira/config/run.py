@@ -1,5 +1,6 @@
 """The settings of one run, on top of everything."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -111,6 +112,20 @@ class LoggingConfig(Section):
     """Experiment name; needs the `mlflow` extra."""
     rollouts: bool = True
     """Keep every rollout on disk; the report's browser needs them."""
+    habits: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")], str] = Field(default_factory=dict)
+    """Name -> regular expression, searched in every training completion (a dot matches line ends too); the
+    share that has it is drawn, so that a habit being amplified is seen. Nothing is trained on it."""
+
+    @model_validator(mode="after")
+    def _habits_are_patterns(self) -> "LoggingConfig":
+        for name, pattern in self.habits.items():
+            try:
+                re.compile(pattern, re.DOTALL)
+            except re.error as error:
+                raise ValueError(
+                    f"habits.{name} = {pattern!r}: expected a regular expression ({error})"
+                ) from error
+        return self
 
 
 class RunConfig(Section):

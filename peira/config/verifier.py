@@ -79,6 +79,16 @@ class FormatConfig(ChannelConfig):
     """A regular expression that the whole completion must match; dot matches newlines."""
 
 
+class RandomConfig(ChannelConfig):
+    """A control: a toss that looks at nothing. For studies."""
+
+    kind: Literal["random"] = "random"
+    probability: float = Field(default=0.5, ge=0, le=1)
+    """Chance of score 1."""
+    seed: int = 0
+    """The tosses follow from it, the task and the completion."""
+
+
 class ReasoningGymVerifierConfig(ChannelConfig):
     """The scorer of the reasoning-gym family that made the task."""
 
@@ -124,6 +134,7 @@ VerifierConfig = Annotated[
     | ExactConfig
     | ChoiceConfig
     | FormatConfig
+    | RandomConfig
     | ReasoningGymVerifierConfig
     | FunctionConfig
     | RemoteConfig

@@ -116,6 +116,26 @@ class NoisyConfig(ChannelConfig):
     """The flips follow from it, the task and the completion."""
 
 
+class IncorrectConfig(ChannelConfig):
+    """A control: 1 for an answer that another verifier reads and finds wrong. For studies."""
+
+    kind: Literal["incorrect"] = "incorrect"
+    of: Nested
+    """The verifier whose verdicts are turned round; where it reads no answer the score stays 0."""
+    threshold: float = Field(default=1.0, ge=0, le=1)
+    """Scores from here on count as right."""
+
+
+class MajorityConfig(ChannelConfig):
+    """A control: another verifier, with the most frequent of earlier answers as its reference."""
+
+    kind: Literal["majority"] = "majority"
+    of: Nested
+    """The verifier that compares."""
+    column: str
+    """Column of the data that holds the list of earlier answers."""
+
+
 ComposedConfig = (
     WeightedSumConfig
     | AllOfConfig
@@ -125,4 +145,6 @@ ComposedConfig = (
     | PerTurnConfig
     | StepsConfig
     | NoisyConfig
+    | IncorrectConfig
+    | MajorityConfig
 )

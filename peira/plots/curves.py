@@ -150,6 +150,14 @@ _POLICY = [
         healthy="policy/clipped_high_fraction",
     ),
     _Plan(
+        title="Habits",
+        note="Share of completions with each pattern of logging.habits. One that rises while the reward does "
+        "not need it is being amplified.",
+        lines={"habit/*": ""},
+        unit="fraction",
+        bounds=FRACTION,
+    ),
+    _Plan(
         title="Gradient norm",
         note="Before clipping.",
         lines={"policy/grad_norm": "norm"},

@@ -81,6 +81,11 @@ _METRICS = [
         meaning="Mean score this verifier gave to the rollouts it judged.",
     ),
     Metric(
+        name="habit/<name>_fraction",
+        unit="fraction",
+        meaning="Completions in which the pattern of `logging.habits` with this name is found.",
+    ),
+    Metric(
         name="advantage/collapsed_fraction",
         unit="fraction",
         meaning=(

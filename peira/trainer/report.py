@@ -1,8 +1,9 @@
 """One step as numbers: the metrics of `runs/metrics.py`."""
 
+import re
 import resource
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -39,6 +40,7 @@ def step_metrics(result: StepResult, run: RunConfig, receipt: SyncReceipt) -> di
         **_update_metrics(result.updates, run),
         **_verifier_metrics(rollouts),
         **_source_metrics(result),
+        **habit_metrics(rollouts, run.logging.habits),
         "sync/canary_gap_nats": receipt.canary_gap,
         "sync/version": receipt.policy_version,
         "sync/size_bytes": receipt.size_bytes,
@@ -138,6 +140,16 @@ def unjudged_fraction(rollouts: list[ScoredRollout]) -> float:
     """Share of rollouts without a verdict that counts; those masked on purpose are not among them."""
     missing = sum(r.reward is None and r.excluded != "masked_truncated" for r in rollouts)
     return missing / max(len(rollouts), 1)
+
+
+def habit_metrics(rollouts: Sequence[ScoredRollout], habits: Mapping[str, str]) -> dict[str, float | None]:
+    """Share of completions in which each pattern is found, judged or not."""
+    return {
+        metric_name("habit/<name>_fraction", name=name): _mean(
+            re.search(pattern, member.rollout.text, re.DOTALL) is not None for member in rollouts
+        )
+        for name, pattern in habits.items()
+    }
 
 
 def _source_metrics(result: StepResult) -> dict[str, float | None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,9 @@ def go(
     resume: bool = False,
     interrupt: Interrupt | None = None,
     observer: Silent | None = None,
+    changed: Mapping[str, Any] | None = None,
 ) -> Summary:
-    """Train in this folder."""
+    """Train in this folder; `changed` replaces parts by name."""
 
     async def judge(attempts: Sequence[tuple[Task, Attempt]]) -> list[dict[str, Verdict]]:
         return [{"exact": verify(task, attempt)} for task, attempt in attempts]
@@ -107,6 +109,7 @@ def go(
         channels=("exact",),
         algorithm=build_algorithm(config.algorithm, max_tokens=config.sampling.max_tokens),
     )
+    parts = replace(parts, **(changed or {}))
     observer = observer or Silent()
     with RunWriter.create(folder, "", resume=resume) as writer:
         sink = Sinks(folder, observer.on_event)
