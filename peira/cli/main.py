@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from peira import __version__
 from peira.errors import ExitCode, PeiraError
@@ -27,6 +27,23 @@ COMMANDS = {
 }
 """Name -> first line of its help. The function of that name stands in the file of that name."""
 _FILES = {"eval": "evaluate"}
+
+
+class _Command(TyperCommand):
+    """Tells who writes a setting as an option how settings are written."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return list(super().parse_args(ctx, args))
+        except typer.Exit:
+            raise
+        except Exception as error:
+            option = getattr(error, "option_name", None)  # typer keeps the class that has it to itself
+            if option is not None and any(p.metavar == "setting=value" for p in self.params):
+                setting = option.lstrip("-").replace("-", "_")
+                error.message += f"; settings have no dashes: {setting}=VALUE"  # type: ignore[attr-defined]
+                error.possibilities = None  # type: ignore[attr-defined]
+            raise
 
 
 class _Commands(TyperGroup):
@@ -46,7 +63,7 @@ class _Commands(TyperGroup):
 
 def _command(name: str, function: Callable[..., Any], text: str | None = None) -> Any:
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, help=text)(function)
+    single.command(name, help=text, cls=_Command)(function)
     return typer.main.get_command(single)
 
 

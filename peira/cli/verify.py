@@ -106,7 +106,10 @@ def _judge_one(name: str, given: list[str], answer: str | None, prompt: str) -> 
         task = Task(id="stdin", prompt=prompt, answer=answer)
         verdicts = verifiers.judge_blocking([(task, Attempt(text=_standard_input()))])[0]
         _print(_report(verifiers, verdicts))
-        return _exit_code([_outcome(verifiers, verdicts)])
+        outcome = _outcome(verifiers, verdicts)
+        if outcome is None and answer is None:
+            print("peira verify: no reference answer was given: add --answer ANSWER", file=sys.stderr)
+        return _exit_code([outcome])
 
 
 def _judge_file(name: str, given: list[str], file: Path) -> int:

@@ -184,7 +184,7 @@ class _Draft:
             raise ConfigError(
                 f"{COMMAND_LINE}: {text!r}: expected setting=value, as in sampling.max_tokens=64"
             )
-        path = match["path"]
+        path = self._only_verifier(match["path"])
         try:
             value = _value(match["value"], _lookup(self.root, path))
         except (yaml.YAMLError, OmegaConfBaseException) as error:
@@ -198,6 +198,19 @@ class _Draft:
             if not self._yields(given, COMMAND_LINE):
                 self._give_way(given.path, given.value)
                 self._put(given, COMMAND_LINE)
+
+    def _only_verifier(self, path: str) -> str:
+        """`verifier.X` is short for `verifiers.0.X` where there is one, as `verifier` is for the whole."""
+        head, _, setting = path.partition(".")
+        if head != "verifier" or not setting or _lookup(self.root, "verifiers") is _UNKNOWN:
+            return path
+        given = self.values.setdefault("verifiers", [{}])
+        if isinstance(given, list) and len(given) > 1:
+            raise ConfigError(
+                f"{COMMAND_LINE}: {path}: expected the position of one of {len(given)} verifiers; write "
+                f"verifiers.0.{setting}, or another number"
+            )
+        return f"verifiers.0.{setting}"
 
     def _list_at(self, path: str) -> list[Any]:
         path = "verifiers" if path == "verifier" else path

@@ -108,11 +108,12 @@ class _Probe:
 
 
 def _answers(tasks: Sequence[Task]) -> list[tuple[Task, bool, str]]:
-    """(task, whether it is the task's own, answer) for every task whose answer can be written in one line."""
+    """(task, whether it is its own, answer); a task whose answer is no line of text gets a wrong one."""
     texts = {task.id: str(task.answer) for task in tasks if isinstance(task.answer, str | int | float)}
     answers = []
     for index, task in enumerate(tasks):
         if task.id not in texts:
+            answers += [(task, False, "0")] if task.answer is not None else []
             continue
         own = texts[task.id]
         others = [texts[t.id] for t in (*tasks[index:], *tasks[:index]) if texts.get(t.id, own) != own]
@@ -137,7 +138,7 @@ def _verifier_check(
         return Check(title, Outcome.FAILED, f"judges nothing: {verdict.status.value}: {verdict.detail}")
     if kind == "format":
         return Check(title, Outcome.SKIPPED, "judges the shape of a completion: no gold text can be formed")
-    if not seen:
+    if not any(probe.right for probe in seen):
         return Check(title, Outcome.SKIPPED, "no gold text can be formed: no task has an answer in one line")
     form = max(FORMS, key=lambda form: _mean(seen, form, True) - _mean(seen, form, False))
     gold, wrong = _mean(seen, form, True), _mean(seen, form, False)

@@ -166,7 +166,7 @@ def _number(value: Any, ref: str) -> float:
         value = value.item()
     if not isinstance(value, Real) or not math.isfinite(value):
         raise VerifierError(
-            f"{ref} returned {value!r:.80}: expected a number, True, False, None or a Verdict"
+            f"{ref} returned {value!r:.80}: expected a finite number, True, False, None or a Verdict"
         )
     return float(value)
 
@@ -226,7 +226,7 @@ def _from_file(path: Path, ref: str) -> Any:
     sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"verifiers: ref = {ref!r}: importing {path} raised {error!r}") from error
     finally:
         sys.path.remove(str(path.resolve().parent))
@@ -240,5 +240,5 @@ def _from_package(place: str, ref: str) -> Any:
         raise ConfigError(
             f"verifiers: ref = {ref!r}: there is no module {error.name!r}; for a file write its path with .py"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"verifiers: ref = {ref!r}: importing {place} raised {error!r}") from error

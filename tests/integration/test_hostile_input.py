@@ -1,5 +1,6 @@
 """What a stranger may do wrong: each ends in one message, the right exit code, and nothing lost."""
 
+import io
 import json
 from pathlib import Path
 
@@ -106,3 +107,23 @@ def test_a_run_in_the_place_of_a_model_is_answered_with_its_newest_checkpoint(pl
     for wrong in ("runs/r", "runs/r/checkpoints", "runs/r/checkpoints/latest"):
         assert run("eval", "r.yaml", f"model={wrong}") == ExitCode.USAGE
         assert "did you mean 'runs/r/checkpoints/step-10'?" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_a_setting_written_as_an_option_is_told_how_settings_are_written(place, capsys):
+    assert run("train", "r.yaml", "--max-tokens=3") == ExitCode.USAGE
+    assert (
+        "No such option: --max-tokens; settings have no dashes: max_tokens=VALUE" in capsys.readouterr().err
+    )
+    assert run("models", "--steps") == ExitCode.USAGE
+    assert "settings" not in capsys.readouterr().err
+
+
+def test_judging_without_a_reference_says_which_option_is_missing(place, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"42")))
+    assert run("verify", "--verifier", "numeric") == ExitCode.VERIFIER
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["status"] == "error"
+    assert captured.err == "peira verify: no reference answer was given: add --answer ANSWER\n"

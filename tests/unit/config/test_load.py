@@ -423,3 +423,16 @@ def test_a_colon_without_a_space_is_pointed_out():
 def test_a_file_without_its_function_is_told_how_to_name_it():
     (line,) = problems(BASE, "verifier=mine.py")
     assert line.endswith("; a function in a file is mine.py:NAME")
+
+
+def test_the_settings_of_a_single_verifier_need_no_position(recipe):
+    text = "model: some/model\ndata: tasks.jsonl\n"
+    for start in (text, text + "verifier: math\n", text + "verifiers: [numeric]\n"):
+        (verifier,) = load_config(
+            recipe(start), ["verifier.kind=function", "verifier.ref=mine.py:near"], notice=lambda _: None
+        ).verifiers
+        assert (verifier.kind, verifier.ref) == ("function", "mine.py:near")  # type: ignore[union-attr]
+    assert problems(recipe(text + "verifiers: [math, exact]\n"), "verifier.weight=0.5") == [
+        "command line: verifier.weight: expected the position of one of 2 verifiers; write "
+        "verifiers.0.weight, or another number"
+    ]

@@ -131,6 +131,17 @@ def test_answers_of_many_lines_or_parts_form_no_gold_text():
     )
 
 
+def test_answers_that_no_attempt_can_be_judged_by_fail():
+    tasks = [replace(task, answer=["1", "7"]) for task in TASKS]
+    check = one_check(
+        NumericConfig(), lambda t, a: Verdict.broken(VerdictStatus.ERROR, "answer: expected a number"), tasks
+    )
+    assert (check.outcome, check.detail) == (
+        Outcome.FAILED,
+        "judges nothing: error: answer: expected a number",
+    )
+
+
 def test_missing_answers_fail_verifiers_that_compare():
     tasks = [*TASKS, replace(TASKS[0], id="bare", answer=None)]
     check = one_check(ExactConfig(), exact, tasks)

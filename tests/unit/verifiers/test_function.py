@@ -147,8 +147,8 @@ def test_what_a_function_tells_besides_its_score_is_kept(file):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("texts", "returned 'right': expected a number"),
-        ("lists", r"returned \[1.0\]: expected a number"),
+        ("texts", "returned 'right': expected a finite number"),
+        ("lists", r"returned \[1.0\]: expected a finite number"),
         ("trl_two", "expected a list of one score"),
     ],
 )
@@ -219,6 +219,9 @@ def test_a_file_that_fails_to_import_and_odd_options_are_refused(file, tmp_path)
     broken = tmp_path / "broken.py"
     broken.write_text("import no_such_library")
     with pytest.raises(ConfigError, match=r"importing .*broken.py raised ModuleNotFoundError"):
+        FunctionVerifier(ref=f"{broken}:f").prepare()
+    broken.write_text("import sys\nsys.exit(3)")
+    with pytest.raises(ConfigError, match=r"importing .*broken.py raised SystemExit\(3\)"):
         FunctionVerifier(ref=f"{broken}:f").prepare()
     with pytest.raises(ConfigError, match=r"options.bonus: the function has no such argument"):
         FunctionVerifier(ref=f"{file}:native", options={"bonus": 1}).prepare()
