@@ -86,11 +86,14 @@ def _page(records: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
         f"This page is written by `peira study NAME --out {folder}`, or `all` for every study. Claims: "
         f"{counts}.",
         "",
+        "Expected numbers come from independent simulations in numpy, or from closed forms, of the same "
+        "set-up.",
+        "",
         "All policies here are tables or a small network over made-up tasks, trained in seconds by plain "
         "gradient "
         "descent. They isolate a mechanism; a verdict says that the mechanism is, or is not, at work "
         "there. It does "
-        "not say what happens to a language model.",
+        "not say what happens to a language model, and no study here trains one.",
     ]
     for record in records:
         lines += _section(record, folder)
@@ -99,7 +102,7 @@ def _page(records: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
 
 def _section(record: Mapping[str, Any], folder: str) -> list[str]:
     name = record["study"]
-    how = f"{record['num_seeds']} seeds{', quick' if record['quick'] else ''}, {record['duration_s']:.0f} s"
+    how = f"{record['num_seeds']} seeds{', quick' if record['quick'] else ''}"
     lines = [
         "",
         f"## {name}",

@@ -157,6 +157,7 @@ class Line:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     dashed: bool = False
+    """What theory says, beside what was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +421,9 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, index + 1)
         for line in panel.lines:
-            (curve,) = axes.plot(line.x, line.y, "--" if line.dashed else "-", label=line.name, linewidth=1.4)
+            style = {"linestyle": "--", "color": "black"} if line.dashed else {}
+            width = 0.8 if line.dashed else 1.4
+            (curve,) = axes.plot(line.x, line.y, label=line.name, linewidth=width, **style)
             if line.low:
                 axes.fill_between(line.x, line.low, line.high, color=curve.get_color(), alpha=0.15)
         if panel.bars:
