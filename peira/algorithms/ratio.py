@@ -170,8 +170,10 @@ def log_linear_proximal(
     return sampling_logprobs + share * (logprobs.detach() - sampling_logprobs)
 
 
-def too_stale(policy_version: Int[Tensor, "N"], *, current_version: int, max_lag: int) -> Bool[Tensor, "N"]:
-    """Rows drawn more than `max_lag` optimizer steps ago. When that is all of them, say so: do not idle.
+def too_stale(
+    policy_version: Int[Tensor, "*shape"], *, current_version: int, max_lag: int
+) -> Bool[Tensor, "*shape"]:
+    """Rollouts drawn more than `max_lag` optimizer steps ago. When that is all of them, say so: do not idle.
 
     Source: prime-rl's documentation (8 steps by default).
     """

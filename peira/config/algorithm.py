@@ -47,6 +47,9 @@ class MismatchConfig(Section):
     old_logprobs: Literal["auto", "learner"] = "auto"
     """auto: the sampler's while rollouts are used for one update, with no weight beside them; learner: always
     the learner's own, at the price of a forward pass."""
+    max_lag: int | None = Field(default=None, ge=0)
+    """Drop completions drawn by weights more than so many optimizer steps older than the learner's (8). The
+    loop draws with current weights, so this only acts where a sampler continues or returns older rollouts."""
     max_drop: float | None = Field(default=None, gt=0)
     """Drop bad completions whose log-prob per token fell by more than this since the batch began (0.5)."""
 

@@ -49,21 +49,33 @@ def behaviour_table(scored: Sequence[ScoredGroup]) -> tuple[Bool[Tensor, "P G"],
     return torch.tensor(truncated), torch.tensor(duplicate)
 
 
+def version_table(scored: Sequence[ScoredGroup]) -> Int[Tensor, "P G"]:
+    """Version of the oldest weights that drew a token of each rollout."""
+    return torch.tensor(
+        [[min(t.completion.policy_version for t in r.rollout.turns) for r in g.rollouts] for g in scored]
+    )
+
+
 def trainable_rows(
-    scored: Sequence[ScoredGroup], advantages: Float[Tensor, "P G"], judged: Bool[Tensor, "P G"]
+    scored: Sequence[ScoredGroup],
+    advantages: Float[Tensor, "P G"],
+    judged: Bool[Tensor, "P G"],
+    stale: Bool[Tensor, "P G"] | None = None,
 ) -> list[tuple[int, int]]:
     """(group, member) of every rollout that goes to the learner.
 
     A group without any nonzero advantage goes nowhere: it costs no forward pass and no optimizer step. In a
-    live group every judged member goes, those with advantage 0 too (a KL term still acts on them).
+    live group every judged member goes that is not stale, those with advantage 0 too (a KL term still acts
+    on them). Stale members had their say in the group's statistics: rewards do not age.
     """
-    live = advantages.ne(0).any(dim=1)
+    fit = judged if stale is None else judged & ~stale
+    live = (advantages.ne(0) & fit).any(dim=1)
     return [
         (p, g)
         for p in range(len(scored))
         if live[p]
         for g in range(len(scored[p].rollouts))
-        if judged[p, g] and scored[p].rollouts[g].rollout.num_tokens > 0
+        if fit[p, g] and scored[p].rollouts[g].rollout.num_tokens > 0
     ]
 
 

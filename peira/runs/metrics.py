@@ -310,6 +310,12 @@ _METRICS = [
         high=0.05,
     ),
     Metric(
+        name="mismatch/stale_fraction",
+        unit="fraction",
+        meaning="Rollouts drawn by weights older than algorithm.mismatch.max_lag allows; never trained on.",
+        high=0.1,
+    ),
+    Metric(
         name="noise/gap_mean",
         unit="",
         meaning="Mean absolute difference between noise-corrected and uncorrected advantages.",

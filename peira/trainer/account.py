@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from peira.algorithms.diagnostics import KINDS, CollapseKind
@@ -20,18 +20,24 @@ _BY_KIND: dict[CollapseKind, DropReason] = {
 
 
 def fates(
-    scored: Sequence[ScoredGroup], rows: Sequence[tuple[int, int]], kinds: Int[Tensor, "P"]
+    scored: Sequence[ScoredGroup],
+    rows: Sequence[tuple[int, int]],
+    kinds: Int[Tensor, "P"],
+    stale: Bool[Tensor, "P G"],
 ) -> list[list[DropReason | None]]:
     """For each rollout of each group why it was dropped; None for those trained on.
 
     Args:
         rows: (group, member) of the rollouts that went to the learner.
         kinds: why each group has no signal, as `algorithms.diagnostics.collapse_kinds` gives it.
+        stale: drawn by a policy older than the settings allow.
     """
     trained = set(rows)
     return [
         [
-            None if (p, g) in trained else _fate(member, _BY_KIND[KINDS[int(kinds[p])]])
+            None
+            if (p, g) in trained
+            else _fate(member, DropReason.STALE if stale[p, g] else _BY_KIND[KINDS[int(kinds[p])]])
             for g, member in enumerate(group.rollouts)
         ]
         for p, group in enumerate(scored)

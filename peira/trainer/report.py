@@ -37,6 +37,9 @@ def step_metrics(result: StepResult, run: RunConfig, receipt: SyncReceipt) -> di
         ),
         "advantage/groups": len(result.groups),
         "advantage/refills": result.refills,
+        "mismatch/stale_fraction": (
+            None if run.algorithm.mismatch.max_lag is None else float(result.stale.double().mean())
+        ),
         **_update_metrics(result.updates, run),
         **_verifier_metrics(rollouts),
         **_source_metrics(result),

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool
 
 from peira.algorithms.diagnostics import KINDS, collapse_kinds
 from peira.algorithms.family import Algorithm, StepContext
+from peira.algorithms.ratio import too_stale
 from peira.algorithms.schedule import learning_rate
 from peira.algorithms.shaping import overlong_penalty
 from peira.config.run import RunConfig
@@ -26,6 +28,7 @@ from peira.pipeline.pack import (
     reward_table,
     split_updates,
     trainable_rows,
+    version_table,
 )
 from peira.pipeline.probe import GapAudit
 from peira.pipeline.refill import draw_with_signal
@@ -73,6 +76,7 @@ class StepResult:
     """[P]: index into `algorithms.diagnostics.KINDS`."""
     truncated: torch.Tensor
     duplicate: torch.Tensor
+    stale: torch.Tensor
     fates: list[list[DropReason | None]]
     updates: list[Update]
     refills: int
@@ -153,7 +157,8 @@ async def take_step(
             remembered = parts.algorithm.observe(rewards, judged, context=context)
         advantages = parts.algorithm.advantages(rewards, judged, context=context)  # [P, G]
         kinds = collapse_kinds(outcomes, judged, truncated=truncated, duplicate=duplicate)
-        rows = trainable_rows(scored, advantages, judged)
+        stale = stale_rollouts(scored, run.algorithm.mismatch.max_lag, parts.engine.policy_version)
+        rows = trainable_rows(scored, advantages, judged, stale)
         batches = [
             pack(
                 scored,
@@ -186,7 +191,8 @@ async def take_step(
         kinds=kinds,
         truncated=truncated,
         duplicate=duplicate,
-        fates=fates(scored, rows, kinds),
+        stale=stale,
+        fates=fates(scored, rows, kinds, stale),
         updates=updates,
         refills=drawn.refills,
         remembered=remembered,
@@ -198,6 +204,16 @@ def has_signal(group: ScoredGroup) -> bool:
     """Whether the verifier's outcomes tell the group's members apart."""
     outcomes = {rollout.outcome for rollout in group.rollouts if rollout.outcome is not None}
     return len(outcomes) > 1
+
+
+def stale_rollouts(
+    scored: Sequence[ScoredGroup], max_lag: int | None, current_version: int
+) -> Bool[torch.Tensor, "P G"]:
+    """Which rollouts were drawn by weights too old to learn from; none where no limit is set."""
+    versions = version_table(scored)
+    if max_lag is None:
+        return torch.zeros_like(versions, dtype=torch.bool)
+    return too_stale(versions, current_version=current_version, max_lag=max_lag)
 
 
 def overlong_shape(run: RunConfig) -> Shape | None:

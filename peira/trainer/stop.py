@@ -29,6 +29,12 @@ def stop_rule(config: RunConfig, state: TrainerState, result: StepResult) -> Sto
 
 def _collapsed(state: TrainerState, result: StepResult) -> str:
     shares = {kind: share for kind, share in collapse_shares(result.kinds).items() if share > 0}
+    if result.stale.all():
+        return (
+            f"step {state.step}: {state.dead_steps} steps on end without a signal (stop.collapse_patience); "
+            "every rollout of the last was drawn by weights older than algorithm.mismatch.max_lag allows: "
+            "raise it, or make the sampler follow faster"
+        )
     worst = max(shares, key=lambda kind: shares[kind])
     seen = ", ".join(f"{kind} {share:.0%}" for kind, share in sorted(shares.items(), key=lambda kv: -kv[1]))
     return (
