@@ -40,8 +40,8 @@ ANCHORS: Mapping[str, tuple[Generator, float]] = {
 }
 """Generator and coefficient of the loss on samples of the reference.
 
-Thousands of them: a strategy is restored at the rate at which it stands among the anchors. Among 512 one copy of
-six had it twelve times instead of thirty-one, and still stood at 1e-5 after 8,000 steps.
+Thousands of them: a strategy is restored at the rate at which it stands among the anchors. Among 512 one
+copy of six had it twelve times instead of thirty-one, and still stood at 1e-5 after 8,000 steps.
 """
 
 CLAIMS = (
@@ -429,10 +429,9 @@ def run(setting: Setting) -> Findings:
             + ", ".join(f"{float(v):.4f}" for v in anchored)
             + "; k3 in the loss: "
             + ", ".join(f"{float(v):.1e}" for v in penalised)
-            + " (three runs from 1e-6, then three from 1e-9). With 512 anchors instead of 4,096, the one copy that "
-            "happened to hold the strategy twelve times instead of thirty-one still stood at 1e-5: it "
-            "comes back at "
-            "the rate at which it stands among the anchors."
+            + " (three runs from 1e-6, then three from 1e-9). With 512 anchors instead of 4,096, the one "
+            "copy that happened to hold the strategy twelve times instead of thirty-one still stood at 1e-5: "
+            "it comes back at the rate at which it stands among the anchors."
         )
     names = ("pass@1", "pass@8", "pass@64")
     expected = [

@@ -421,7 +421,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, index + 1)
         for line in panel.lines:
-            style = {"linestyle": "--", "color": "black"} if line.dashed else {}
+            style: dict[str, Any] = {"linestyle": "--", "color": "black"} if line.dashed else {}
             width = 0.8 if line.dashed else 1.4
             (curve,) = axes.plot(line.x, line.y, label=line.name, linewidth=width, **style)
             if line.low:

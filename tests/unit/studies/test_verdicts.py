@@ -97,7 +97,8 @@ def test_without_the_clip_random_rewards_amplify_nothing():
 
 @pytest.mark.slow
 def test_a_tight_upper_bound_keeps_the_effect():
-    turns("spurious", {"no_clip": {"name": "grpo"}}, "needs_clip", "no_clip_spread")
+    turns("spurious", {"no_clip": {"name": "grpo"}}, "needs_clip")
+    assert broken("spurious", {"no_clip": {"name": "grpo"}}).verdicts()["no_clip_spread"] != "holds"
 
 
 @pytest.mark.slow
