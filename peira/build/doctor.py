@@ -37,6 +37,7 @@ async def cheap_checks(prepared: Prepared) -> list[Check]:
     return [
         check_rendering(prepared.tokenizer, tasks[0]),
         check_lengths(prepared),
+        *check_held_out(prepared),
         *await check_verifiers(prepared.verifiers.judge, prepared.config.verifiers, tasks),
         check_memory(prepared),
         check_disk(prepared),
@@ -88,6 +89,15 @@ def check_lengths(prepared: Prepared) -> Check:
         f"longest prompt {longest} + sampling.max_tokens {budget} = {longest + budget} of {context}"
         + (f"; {dropped} longer prompts were left out" if dropped else ""),
     )
+
+
+def check_held_out(prepared: Prepared) -> list[Check]:
+    """A word when measuring was asked for and there is nothing to measure on."""
+    wanted = prepared.config.evaluation
+    if prepared.sets.held_out or not (wanted.before or wanted.after or wanted.every_steps):
+        return []
+    detail = "no task is held out, so nothing will be measured; give more rows, or set data.eval_path"
+    return [Check("held-out tasks", Outcome.WARNED, detail)]
 
 
 def check_disk(prepared: Prepared) -> Check:

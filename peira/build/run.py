@@ -191,6 +191,12 @@ def prepare(config: RunConfig) -> Prepared:
     dtype = resolve_dtype(config.model.dtype, device)
     model_config = load_config(folder, trust_remote_code=config.model.trust_remote_code)
     check_fit(model_config, tokenizer)
+    for index, token in enumerate(config.sampling.stop_token_ids):
+        if not 0 <= token < tokenizer.vocabulary_size:
+            raise ConfigError(
+                f"sampling.stop_token_ids.{index} = {token}: expected an id of the tokenizer, 0 to "
+                f"{tokenizer.vocabulary_size - 1}; no other can be drawn"
+            )
     context = _context_tokens(model_config)
     sets = limit_prompts(
         sets,

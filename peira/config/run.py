@@ -25,7 +25,7 @@ class SamplingConfig(Section):
     """0 (the whole vocabulary) while training, for the same reason."""
     max_tokens: int = Field(default=256, ge=1)
     """New tokens per completion, the end token included."""
-    stop_strings: tuple[str, ...] = ()
+    stop_strings: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """A completion ends where its text reaches one of these; the text is kept."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end a completion, beside the model's own end tokens."""

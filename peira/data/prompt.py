@@ -85,7 +85,8 @@ class PromptStyle:
             if not isinstance(value, Mapping) or part not in value:
                 raise ConfigError(
                     f"{place}: data.prompt_template = {{{name}}}: expected `prompt` or a column of the row; "
-                    f"columns: {', '.join(map(str, columns)) or 'none'}"
+                    f"columns: {', '.join(map(str, columns)) or 'none'}; data.prompt_template=null shows "
+                    "prompts as they are"
                 )
             value = value[part]
         return value

@@ -160,6 +160,12 @@ async def restore(run: Run) -> TrainerState:
     for line in damaged:
         run.observer.on_event(f"passed over a damaged checkpoint: {line}")
     state = found.state if found is not None else TrainerState(tasks=run.parts.tasks.state())
+    accounted = max((entry.step for entry in run.writer.ledger.entries), default=0)
+    if min(run.writer.last_step, accounted) < state.step:
+        run.observer.on_event(
+            f"metrics or ledger end before the checkpoint's step {state.step}: something else cut or removed "
+            "them; the report lacks those steps"
+        )
     lost = run.writer.truncate_after(state.step)
     discard_after(run.checkpoints, state.step)
     if found is not None:

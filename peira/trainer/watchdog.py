@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from peira.errors import ExitCode
@@ -52,12 +53,13 @@ class Watchdog:
             silence = time.monotonic() - self._last
             if silence > self._limit_s:
                 print(
-                    f"peira: watchdog: stage {self._stage!r} made no progress for {silence:.0f} s "
+                    f"peira: watchdog: stage {self._stage!r} made no progress for {silence:.3g} s "
                     f"(stop.stage_timeout_s = {self._limit_s:g}); the last checkpoint is whole: continue "
                     "with --resume",
                     file=sys.stderr,
                     flush=True,
                 )
-                faulthandler.dump_traceback(all_threads=True)
+                with suppress(OSError):  # a notebook's stderr is no file
+                    faulthandler.dump_traceback(all_threads=True)
                 self._leave(int(ExitCode.WATCHDOG))
                 return

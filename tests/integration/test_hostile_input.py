@@ -70,6 +70,13 @@ def test_fewer_steps_than_were_taken_leave_none_to_go(place, capsys):
     assert "2 of 1 steps taken, 0 to go" in capsys.readouterr().out
 
 
+def test_records_that_something_else_removed_are_missed_aloud(place, capsys):
+    assert run("train", "r.yaml") == ExitCode.DONE
+    (place / "runs" / "r" / "ledger.jsonl").unlink()
+    assert run("train", "r.yaml", "--resume", "steps=2") == ExitCode.DONE
+    assert "metrics or ledger end before the checkpoint's step 1" in capsys.readouterr().out
+
+
 # ---------------------------------------------------------------- places
 
 
@@ -127,3 +134,30 @@ def test_judging_without_a_reference_says_which_option_is_missing(place, capsys,
     captured = capsys.readouterr()
     assert json.loads(captured.out)["status"] == "error"
     assert captured.err == "peira verify: no reference answer was given: add --answer ANSWER\n"
+
+
+# ---------------------------------------------------------------- settings that do not fit
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "sampling.stop_token_ids=[262]",
+            "sampling.stop_token_ids.0 = 262: expected an id of the tokenizer, 0 to 261",
+        ),
+        ("sampling.stop_token_ids=[-1]", "sampling.stop_token_ids.0 = -1: expected an id of the tokenizer"),
+        ('sampling.stop_strings=[""]', "command line: sampling.stop_strings.0 = '': expected some text"),
+        ("data.prompt_template={a}+{b}=", "data.prompt_template=null shows prompts as they are"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_with_a_way_out(place, capsys, override, said):
+    assert run("train", "r.yaml", override) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_one_row_trains_and_says_that_nothing_is_measured(place, capsys):
+    write_tasks([{"prompt": "What is 12 * 12?", "answer": "144"}])
+    assert run("train", "r.yaml", "evaluation.before=true") == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert "look    held-out tasks: no task is held out, so nothing will be measured" in out

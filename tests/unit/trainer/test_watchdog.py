@@ -1,5 +1,6 @@
 """Silence ends the process; progress does not."""
 
+import io
 import time
 
 from peira.trainer.watchdog import Watchdog
@@ -12,6 +13,15 @@ def test_silence_names_the_stage_and_leaves_with_its_code(capfd):
         time.sleep(1.0)
     assert left == [7]
     assert "stage 'sample' made no progress" in capfd.readouterr().err
+
+
+def test_silence_ends_a_notebook_too_whose_stderr_is_no_file(monkeypatch):
+    left = []
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with Watchdog(0.2, leave=left.append) as dog:
+        dog.beat("sample")
+        time.sleep(1.0)
+    assert left == [7]
 
 
 def test_progress_keeps_it_quiet():
