@@ -18,11 +18,11 @@ import torch
 from transformers import PretrainedConfig
 
 from peira.algorithms.family import Algorithm
-from peira.build.algorithm import build_algorithm
+from peira.build.algorithm import build_algorithm, check_rates
 from peira.build.data import TaskSets, build_tasks, limit_prompts
 from peira.build.engine import build_engine, build_reference
 from peira.build.model import build_folder, build_tokenizer
-from peira.build.verifier import build_verifiers
+from peira.build.verifier import build_second_opinion, build_verifiers
 from peira.config.load import load_config as load_settings
 from peira.config.run import RunConfig
 from peira.config.show import as_yaml
@@ -56,6 +56,8 @@ class Prepared:
     """Positions the model was built for; None when its configuration names no limit."""
     sets: TaskSets
     verifiers: VerifierSet
+    second_opinion: VerifierSet | None
+    """Who hears appeals, if there are any."""
     algorithm: Algorithm
     device: torch.device
     dtype: torch.dtype
@@ -87,6 +89,7 @@ class Prepared:
                 combine=self.verifiers.combine,
                 channels=tuple(channel.name for channel in self.verifiers.channels),
                 algorithm=self.algorithm,
+                second_opinion=None if self.second_opinion is None else self.second_opinion.judge,
                 audit=self.audit,
             )
         finally:
@@ -103,6 +106,8 @@ class Prepared:
     def close(self) -> None:
         """End the verifiers' processes."""
         self.verifiers.close()
+        if self.second_opinion is not None:
+            self.second_opinion.close()
 
     def __enter__(self) -> "Prepared":
         return self
@@ -115,7 +120,7 @@ class Prepared:
 
 def run_folder(config: RunConfig) -> Path:
     """Where a run with this configuration is written."""
-    return Path(config.runs_dir) / config.name
+    return Path(config.runs_dir).expanduser() / config.name
 
 
 def check_folder(config: RunConfig, *, resume: bool) -> None:
@@ -204,9 +209,12 @@ def prepare(config: RunConfig) -> Prepared:
         max_tokens=_prompt_budget(config, context),
         long_prompts=config.data.long_prompts,
     )
+    check_rates(config.algorithm.noise, {task.source for task in sets.train.tasks})
     verifiers = build_verifiers(config.verifiers, config.judging)
     try:
         verifiers.check((*sets.train.tasks, *sets.held_out))
+        appeals = config.algorithm.noise.appeals
+        second = None if appeals is None else build_second_opinion(appeals.verifier, config.judging)
     except PeiraError:
         verifiers.close()
         raise
@@ -218,6 +226,7 @@ def prepare(config: RunConfig) -> Prepared:
         context_tokens=context,
         sets=sets,
         verifiers=verifiers,
+        second_opinion=second,
         algorithm=algorithm,
         device=device,
         dtype=dtype,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from peira.build.data import build_tasks
 from peira.config.load import load_config
-from peira.errors import PeiraError
+from peira.errors import PeiraError, RunError
 from peira.runs.reader import RunReader
 from peira.types.scored import ScoredRollout
 from peira.types.task import Task
@@ -17,13 +17,18 @@ class SavedRun:
     """What is needed to judge a run's rollouts again.
 
     Raises:
-        RunError: there is no such run.
+        RunError: there is no such run, or its rollouts were not kept.
     """
 
     def __init__(self, path: Path) -> None:
         self._reader = RunReader(path)
         self.config_file = path / "config.yaml"
         self.steps = self._reader.rollout_steps()
+        if not self.steps:
+            raise RunError(
+                f"run folder: {path}: expected rollouts to judge, found none; a run keeps them with "
+                "logging.rollouts=true, from its first step on"
+            )
 
     def rollouts(self, step: int) -> Iterator[tuple[Task, ScoredRollout]]:
         """Each rollout of a step with its task."""

@@ -113,6 +113,8 @@ def _judge_one(name: str, given: list[str], answer: str | None, prompt: str) -> 
 
 
 def _judge_file(name: str, given: list[str], file: Path) -> int:
+    from peira.errors import DataError
+
     outcomes: list[bool | None] = []
     audited: list[tuple[Verdict, bool]] = []
     with _verifiers(name, given) as verifiers:
@@ -123,6 +125,8 @@ def _judge_file(name: str, given: list[str], file: Path) -> int:
                 outcomes.append(_outcome(verifiers, verdicts))
                 if right is not None:
                     audited.append((next(iter(verdicts.values())), right))
+    if not outcomes:
+        raise DataError(f"{file}: no rows: expected at least one")
     summary: dict[str, Any] = {
         "rows": len(outcomes),
         "right": outcomes.count(True),

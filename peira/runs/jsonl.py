@@ -133,6 +133,8 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
     Raises:
         RunError: as for `write_whole`.
     """
+    if path.is_dir():
+        raise RunError(f"{path}: expected a file to write, found a folder")
     temporary = temporary_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +146,8 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise disk_error(path, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -89,6 +89,21 @@ def test_a_measurement_is_not_made_when_its_file_cannot_be_written(place, capsys
     assert "questions" not in captured.out
 
 
+@pytest.mark.parametrize("target", [".", "r.yaml/x.html"])
+def test_a_report_that_cannot_be_written_is_one_error(place, capsys, target):
+    assert run("train", "r.yaml") == ExitCode.DONE
+    capsys.readouterr()
+    assert run("report", "runs/r", "--out", target) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith(f"peira: {target}: ")
+
+
+def test_a_tilde_is_the_home_folder(place, monkeypatch):
+    monkeypatch.setenv("HOME", str(place / "home"))
+    assert run("train", "r.yaml", "runs_dir=~/runs") == ExitCode.DONE
+    assert (place / "home" / "runs" / "r" / "metrics.jsonl").exists()
+    assert not (place / "~").exists()
+
+
 def test_a_measurement_makes_the_folder_of_its_file(place):
     assert run("eval", "r.yaml", "--json", "new/folder/out.json", "--questions", "2") == ExitCode.DONE
     assert json.loads(Path("new/folder/out.json").read_text())["num_questions"] == 2
@@ -134,6 +149,15 @@ def test_judging_without_a_reference_says_which_option_is_missing(place, capsys,
     captured = capsys.readouterr()
     assert json.loads(captured.out)["status"] == "error"
     assert captured.err == "peira verify: no reference answer was given: add --answer ANSWER\n"
+
+
+def test_nothing_to_judge_is_no_success(place, capsys):
+    Path("nothing.jsonl").write_text("\n")
+    assert run("verify", "--verifier", "numeric", "--file", "nothing.jsonl") == ExitCode.USAGE
+    assert capsys.readouterr().err == "peira: nothing.jsonl: no rows: expected at least one\n"
+    assert run("train", "r.yaml", "logging.rollouts=false") == ExitCode.DONE
+    assert run("verify", "--run", "runs/r") == ExitCode.USAGE
+    assert "expected rollouts to judge, found none" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- settings that do not fit

@@ -12,6 +12,7 @@ canary: the learner in whole sequences, the sampler token by token through its c
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -40,8 +41,8 @@ LEARNER_FILE = "learner.pt"
 TOLERANCE_BY_DTYPE = {torch.float32: 1e-3, torch.float64: 1e-3}
 NARROW_TOLERANCE = 0.25
 """Nats by which bfloat16 and float16 log-probs may differ between two orders of summation."""
-CANARY_PROMPTS = (4, 7, 9)
-CANARY_STEPS = 8
+CANARY_PROMPTS = (4, 7)
+CANARY_STEPS = 4
 
 
 class LocalEngine:
@@ -177,11 +178,17 @@ class LocalEngine:
         gap = self._canary_gap(learner)
         limit = self._tolerance()
         if not gap <= limit:  # NaN fails too
+            reason = (
+                "the sampler computes with other weights, or engine.sync_tolerance is too small for "
+                f"{self._sampling_network.model.dtype}"
+                if math.isfinite(gap)
+                else "the policy's log-probs are not finite: the last update moved the weights too far; "
+                "lower optimizer.lr"
+            )
             raise SyncError(
                 f"sync_weights: canary gap = {gap:.3g} nats between learner (policy version "
                 f"{learner.policy_version}) and sampler (last proven: {self._sampler_version}): expected at "
-                f"most {limit:g}; the sampler computes with other weights, or engine.sync_tolerance is too "
-                f"small for {self._sampling_network.model.dtype}"
+                f"most {limit:g}; {reason}"
             )
         self._sampler_version = learner.policy_version
         return SyncReceipt(

@@ -104,7 +104,7 @@ def test_a_canary_of_nan_proves_nothing() -> None:
     engine = LocalEngine(model, end_ids=(2,))
     with torch.no_grad():
         model.model.norm.weight[0] = float("nan")
-    with pytest.raises(SyncError, match="canary gap = inf"):
+    with pytest.raises(SyncError, match=r"canary gap = inf .* are not finite.*lower optimizer\.lr"):
         asyncio.run(engine.sync_weights())
 
 
