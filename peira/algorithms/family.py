@@ -113,5 +113,7 @@ class Algorithm:
     """Whether `old_logprobs` must be the learner's even when the batch is used for one update only."""
     prepare: Preparation = NOTHING_TO_PREPARE
     """Fills what depends on old and reference log-probs: mismatch weights, penalties inside the reward."""
+    uncorrected: AdvantageFunction | None = None
+    """`advantages` without its noise correction, to audit what that changes; None where there is none."""
     observe: ObserveFunction | None = None
     """Present when the algorithm remembers something between steps; see `StepContext.state`."""

@@ -141,7 +141,7 @@ def smoothed(previous: float | None, new: float | None, *, decay: float) -> floa
     return decay * previous + (1 - decay) * new
 
 
-def wilson_interval(count: int, total: int, *, confidence: float) -> tuple[float, float]:
+def wilson_interval(count: int | float, total: int | float, *, confidence: float) -> tuple[float, float]:
     """Score interval of a proportion; (0, 1) when nothing was counted.
 
     Source: Wilson 1927.
@@ -177,3 +177,44 @@ def informedness(
         highs.append((high - rate) ** 2)
     estimate = 1 - sum(rates)
     return estimate, max(-1.0, estimate - math.sqrt(sum(highs))), min(1.0, estimate + math.sqrt(sum(lows)))
+
+
+def informedness_from_appeals(
+    *,
+    accepted: int | float,
+    rejected: int | float,
+    appealed: int | float,
+    overturned: int | float,
+    false_positive_rate: float,
+    confidence: float,
+) -> tuple[float, float, float, float] | None:
+    """(false negative rate, J, low, high) from appeals, the false positive rate being given.
+
+    A share s = overturned / appealed of the R rejections is right after all. The other R (1 - s) are wrong,
+    a share 1 - fpr of all that are wrong; so fpr / (1 - fpr) times as many are among the A accepted, and the
+    rest of those is right: fnr = R s / (R s + A - R (1 - s) fpr / (1 - fpr)). The Wilson interval of s,
+    carried through, gives J's; that the counts R and A are samples too is left out. Where every acceptance
+    may be a false one, the interval is that of knowing nothing. Counts may be decayed sums.
+
+    None while nothing was appealed, or when nothing is found right.
+
+    Source: arXiv:2510.00915 for the estimator; the observed share in place of the chance of an appeal, taking
+        false positives out of the accepted, and the interval are ours.
+    """
+    if appealed <= 0:
+        return None
+
+    def rate(share: float) -> float | None:
+        missed = rejected * share
+        false_accepts = (rejected - missed) * false_positive_rate / (1 - false_positive_rate)
+        right = missed + max(0.0, accepted - false_accepts)
+        return missed / right if right > 0 else None
+
+    estimate = rate(overturned / appealed)
+    if estimate is None:
+        return None
+    ends = [rate(share) for share in wilson_interval(overturned, appealed, confidence=confidence)]
+    known = [end for end in ends if end is not None]
+    low, high = (min(known), max(known)) if len(known) == 2 else (0.0, 1.0)
+    gain = 1 - false_positive_rate
+    return estimate, gain - estimate, gain - high, gain - low

@@ -1,6 +1,7 @@
 """Settings of an algorithm in, pure functions out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from difflib import get_close_matches
 from functools import partial
 from typing import assert_never
 
@@ -36,7 +37,7 @@ from peira.algorithms.policy_loss import (
     token_weights,
 )
 from peira.algorithms.ratio import with_mismatch_weights
-from peira.config.algorithm import AlgorithmConfig, AvspoConfig, SignRepairConfig
+from peira.config.algorithm import AlgorithmConfig, AvspoConfig, NoiseConfig, SignRepairConfig
 from peira.errors import ConfigError
 
 
@@ -52,14 +53,16 @@ def build_algorithm(
     Raises:
         ConfigError: a condition names a verifier that is not there.
     """
+    plain = partial(
+        staged_advantages,
+        estimate=_estimate(config, channels or {}),
+        whitening=_whitening(config),
+        repair=_repair(config),
+    )
+    correct = _correction(config)
     return Algorithm(
-        advantages=partial(
-            staged_advantages,
-            estimate=_estimate(config, channels or {}),
-            correct=_correction(config),
-            whitening=_whitening(config),
-            repair=_repair(config),
-        ),
+        advantages=partial(plain, correct=correct),
+        uncorrected=None if correct is None else plain,
         token_loss=partial(
             token_objective,
             policy_loss=_policy_loss(config),
@@ -75,6 +78,22 @@ def build_algorithm(
         prepare=partial(prepared, steps=tuple(_preparation(config))),
         observe=_observer(config),
     )
+
+
+def check_rates(noise: NoiseConfig, sources: Set[str]) -> None:
+    """Refuse error rates of a data source that is not there.
+
+    Raises:
+        ConfigError: names it, and the nearest one.
+    """
+    for index, rates in enumerate(noise.rates):
+        if rates.source not in sources:
+            near = get_close_matches(rates.source, sources, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"algorithm.noise.rates.{index}.source = {rates.source!r}: expected a source of the training "
+                f"data: {', '.join(sorted(sources))}{hint}"
+            )
 
 
 def _estimate(config: AlgorithmConfig, channels: Mapping[str, float]) -> AdvantageFunction:

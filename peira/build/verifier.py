@@ -1,7 +1,7 @@
 """Configuration -> verifiers."""
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
 
 from peira.build.verifier_code import build_code_verifier
 from peira.build.verifier_compose import build_composed
@@ -138,6 +138,12 @@ def build_verifiers(configs: Sequence[VerifierConfig], judging: JudgingConfig) -
         timeout_s=judging.timeout_s,
         memory_limit_bytes=judging.memory_limit_bytes,
     )
+
+
+def build_second_opinion(verifier: Mapping[str, Any], judging: JudgingConfig) -> VerifierSet:
+    """The one verifier that hears appeals, in a worker of its own. The caller closes it."""
+    judges = load_settings(JudgesConfig, {"verifiers": [dict(verifier)]})
+    return build_verifiers(judges.verifiers, judging.model_copy(update={"workers": 1}))
 
 
 def _channel(config: VerifierConfig) -> Channel:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from peira.config.presets import PRESETS
 from peira.config.section import KIND, Section
+from peira.config.verifier_compose import Nested
 
 
 class KLConfig(Section):
@@ -114,6 +115,32 @@ class SignRepairConfig(Section):
     """The constant, in units of advantage."""
 
 
+class SourceRatesConfig(Section):
+    """Error rates on the tasks of one data source."""
+
+    source: str
+    """Name of the data source."""
+    false_positive_rate: float = Field(default=0.0, ge=0, lt=1)
+    """Chance that a wrong answer is accepted."""
+    false_negative_rate: float = Field(default=0.0, ge=0, lt=1)
+    """Chance that a right answer is rejected."""
+
+
+class AppealsConfig(Section):
+    """A share of the rejections goes to a second opinion: an estimate of the false negative rate."""
+
+    verifier: Nested
+    """The second opinion: more lenient and dearer. It changes no reward."""
+    share: float = Field(default=0.1, gt=0, le=1)
+    """Chance that a rejection is appealed."""
+    decay: float = Field(default=0.9, ge=0, lt=1)
+    """Of the running counts, per step."""
+    confidence: float = Field(default=0.95, gt=0, lt=1)
+    """Of the interval of J."""
+    min_appeals: int = Field(default=100, ge=0)
+    """After so many appeals the run stops (exit 6) when the interval of J reaches 0; 0 never stops it."""
+
+
 class NoiseConfig(Section):
     """Correction for a verifier that errs at known rates, for binary rewards."""
 
@@ -123,8 +150,15 @@ class NoiseConfig(Section):
     """Chance that a wrong answer is accepted, where no rate is known for the rollout's source."""
     false_negative_rate: float = Field(default=0.0, ge=0, lt=1)
     """Chance that a right answer is rejected, where no rate is known for the rollout's source."""
+    rates: tuple[SourceRatesConfig, ...] = ()
+    """Rates by data source; a source that is not named has the two above."""
     min_gain: float = Field(default=0.05, gt=0, le=1)
     """Floor of 1 - both rates in the backward correction's denominator."""
+    appeals: AppealsConfig | None = None
+    """Estimate the false negative rate online, in place of the one above; logs J with its interval."""
+    drift_rate: float | None = Field(default=None, gt=0)
+    """Draw the pass rate that the RLVeR equation predicts from the given rates beside the run: its rate, in
+    logits per step. Changes nothing that is trained."""
 
 
 class ConditionConfig(Section):
@@ -274,16 +308,42 @@ def _advantage_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str
 
 def _noise_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
     noise = given.noise
+    if noise.drift_rate is not None:
+        if noise.correction != "none":
+            yield (
+                "noise.drift_rate",
+                "expected none beside a correction: the equation is for uncorrected rewards",
+            )
+        if given.advantage != "group" or given.scale != "population_std" or given.repair is not None:
+            yield (
+                "noise.drift_rate",
+                "expected none but with advantage = group, scale = population_std and no repair, which the "
+                "equation is about",
+            )
     if noise.correction == "none":
-        for name in ("false_positive_rate", "false_negative_rate", "min_gain"):
-            if getattr(noise, name) != NoiseConfig.model_fields[name].default:
+        used = (
+            {"false_positive_rate", "false_negative_rate", "rates"} if noise.drift_rate is not None else set()
+        )
+        used |= {"false_positive_rate"} if noise.appeals is not None else set()
+        for name in ("false_positive_rate", "false_negative_rate", "rates", "min_gain"):
+            if name not in used and getattr(noise, name) != NoiseConfig.model_fields[name].default:
                 yield f"noise.{name}", "expected no rate where nothing is corrected; set noise.correction"
         return
-    if noise.false_positive_rate + noise.false_negative_rate >= 1:
-        yield (
-            "noise.false_negative_rate",
-            "expected rates that add up to less than 1: beyond that the verifier points the other way",
-        )
+    pairs = [("noise.false_negative_rate", noise.false_positive_rate, noise.false_negative_rate)]
+    pairs += [
+        (f"noise.rates.{i}.false_negative_rate", own.false_positive_rate, own.false_negative_rate)
+        for i, own in enumerate(noise.rates)
+    ]
+    for key, positive, negative in pairs:
+        if positive + negative >= 1:
+            yield (
+                key,
+                "expected rates that add up to less than 1: beyond that the verifier points the other way",
+            )
+    sources = [own.source for own in noise.rates]
+    for i, source in enumerate(sources):
+        if source in sources[:i]:
+            yield f"noise.rates.{i}.source", "expected each source once"
     if given.scale != "none" or given.whiten != "none":
         yield (
             "noise.correction",
@@ -305,8 +365,14 @@ def _noise_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
                 "noise.correction",
                 "expected advantage = plain with forward: the corrected reward is the coefficient itself",
             )
-        if noise.false_positive_rate > 0:
+        if noise.false_positive_rate > 0 and noise.appeals is None:
             yield "noise.false_positive_rate", "expected 0: the forward correction does not read it"
+        for i, own in enumerate(noise.rates):
+            if own.false_positive_rate > 0:
+                yield (
+                    f"noise.rates.{i}.false_positive_rate",
+                    "expected 0: the forward correction does not read it",
+                )
 
 
 def _loss_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
@@ -368,7 +434,7 @@ def _value_at(section: Section, path: str) -> Any:
     """The value of a dotted setting."""
     value: Any = section
     for name in path.split("."):
-        value = getattr(value, name)
+        value = value[int(name)] if name.isdigit() else getattr(value, name)
     return value
 
 

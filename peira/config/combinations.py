@@ -172,6 +172,8 @@ def _reward_range(run: "RunConfig") -> Iterator[Problem]:
     who: list[str] = [name for name in ("sign", "pass_at_k") if algorithm.advantage == name]
     who += ["a repair"] if algorithm.repair is not None else []
     who += ["a noise correction"] if algorithm.noise.correction != "none" else []
+    who += ["appeals"] if algorithm.noise.appeals is not None else []
+    who += ["a predicted fate"] if algorithm.noise.drift_rate is not None else []
     if who and (min(weights) < 0 or sum(weights) > 1 + 1e-9):
         index = next((i for i, weight in enumerate(weights) if weight < 0), weights.index(max(weights)))
         yield (

@@ -51,6 +51,8 @@ class _Plan:
     healthy: str = ""
     """The metric whose healthy range is drawn."""
     smooth: bool = False
+    needs: str = ""
+    """Draw nothing without this metric."""
     colours: tuple[int, ...] = ()
     """Of the lines, in their order; by place when empty."""
 
@@ -242,6 +244,28 @@ _TIME = [
 ]
 _VERIFIER = [
     _Plan(
+        title="Does the verifier tell right from wrong?",
+        note="Youden's J from appeals, with its interval. At 0 training drifts, below 0 it unlearns.",
+        lines={
+            "noise/informedness": "J",
+            "noise/informedness_low": "lower end",
+            "noise/informedness_high": "upper end",
+        },
+        healthy="noise/informedness_low",
+    ),
+    _Plan(
+        title="Fate: predicted and real",
+        note="Accepted rollouts, and what the equation of a noisy verifier predicts from the rates in the "
+        "settings. The two start together at the first step; the curve is of one mean prompt.",
+        lines={
+            "noise/predicted_right_fraction": "predicted",
+            "reward/right_fraction": "accepted",
+        },
+        needs="noise/predicted_right_fraction",
+        unit="fraction",
+        bounds=FRACTION,
+    ),
+    _Plan(
         title="Verdicts that are not plain scores",
         note="Unparseable and truncated are the policy's doing and have a score. Timeout, abstain and error "
         "are ours: such rollouts have no reward and do not count as wrong.",
@@ -358,6 +382,8 @@ def fate_chart(ledger: Ledger) -> Chart | None:
 
 
 def _chart(plan: _Plan, metrics: Records, names: Sequence[str], shown: set[str]) -> Chart | None:
+    if plan.needs and plan.needs not in names:
+        return None
     lines = []
     for place, (metric, title) in enumerate(plan.lines.items()):
         colour = plan.colours[place] if plan.colours else None

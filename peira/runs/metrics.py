@@ -331,6 +331,45 @@ _METRICS = [
         meaning="Cosine between corrected and uncorrected advantages; at 1 the correction changes nothing.",
     ),
     Metric(
+        name="noise/false_negative_rate",
+        unit="fraction",
+        meaning="Right answers that the verifiers reject, estimated from appeals; running.",
+    ),
+    Metric(
+        name="noise/informedness",
+        unit="",
+        meaning="Youden's J = 1 - false positive rate - false negative rate, the latter from appeals: at 0 "
+        "training drifts, below it unlearns.",
+        low=0.2,
+    ),
+    Metric(
+        name="noise/informedness_low",
+        unit="",
+        meaning="Lower end of J's interval; at 0 or below the verifier has not been shown to point anywhere.",
+        low=0.0,
+    ),
+    Metric(
+        name="noise/informedness_high",
+        unit="",
+        meaning="Upper end of J's interval.",
+    ),
+    Metric(
+        name="noise/appealed",
+        unit="rollouts",
+        meaning="Rejections of the step on which the second opinion gave a verdict.",
+    ),
+    Metric(
+        name="noise/overturned",
+        unit="rollouts",
+        meaning="Of those, the ones that it finds right.",
+    ),
+    Metric(
+        name="noise/predicted_right_fraction",
+        unit="fraction",
+        meaning="Share of accepted rollouts that the RLVeR equation predicts from the rates given under "
+        "algorithm.noise, begun at the first step; compare reward/right_fraction.",
+    ),
+    Metric(
         name="sync/canary_gap_nats",
         unit="nats",
         meaning=(

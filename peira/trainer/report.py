@@ -43,6 +43,7 @@ def step_metrics(result: StepResult, run: RunConfig, receipt: SyncReceipt) -> di
         **_update_metrics(result.updates, run),
         **_verifier_metrics(rollouts),
         **_source_metrics(result),
+        **result.observations,
         **habit_metrics(rollouts, run.logging.habits),
         "sync/canary_gap_nats": receipt.canary_gap,
         "sync/version": receipt.policy_version,

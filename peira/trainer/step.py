@@ -14,6 +14,7 @@ from jaxtyping import Bool
 
 from peira.algorithms.diagnostics import KINDS, collapse_kinds
 from peira.algorithms.family import Algorithm, StepContext
+from peira.algorithms.noise import correction_audit
 from peira.algorithms.ratio import too_stale
 from peira.algorithms.schedule import learning_rate
 from peira.algorithms.shaping import overlong_penalty
@@ -36,6 +37,7 @@ from peira.pipeline.score import Combine, Judge, Shape, score_groups
 from peira.runs.ledger import DropReason
 from peira.trainer.account import fates
 from peira.trainer.learn import Update, learn
+from peira.trainer.noise import watch_noise
 from peira.types.rollout import Rollout, SamplingParams
 from peira.types.scored import ScoredGroup
 from peira.types.task import Task
@@ -57,6 +59,8 @@ class Parts:
     channels: tuple[str, ...]
     """Names of the verifiers, in the order of the configuration."""
     algorithm: Algorithm
+    second_opinion: Judge | None = None
+    """Hears appeals against rejections; None when the algorithm asks for none."""
     audit: GapAudit | None = None
     """Visible against held-out tests, for evaluation only; None when no verifier has held-out tests."""
 
@@ -82,6 +86,8 @@ class StepResult:
     refills: int
     remembered: dict[str, float]
     """What the algorithm wants to find at the next step."""
+    observations: dict[str, float]
+    """What was learnt of the verifiers' errors, by metric."""
     seconds: dict[str, float]
     """Wall clock by stage."""
 
@@ -142,8 +148,15 @@ async def take_step(
         has_signal=has_signal,
     )
 
+    scored = drawn.groups
+    with clock.stage("score"):
+        noise = await watch_noise(
+            scored, run.algorithm.noise, parts.second_opinion, remembered, seed=run.seed
+        )
+        remembered = noise.remembered
+        check()
+
     with clock.stage("pack"):
-        scored = drawn.groups
         rewards, judged = reward_table(scored)  # [P, G], [P, G]
         outcomes, _ = reward_table(scored, shaped=False)
         truncated, duplicate = behaviour_table(scored)
@@ -151,11 +164,17 @@ async def take_step(
             outcomes=outcomes,
             channels=channel_table(scored, parts.channels),
             num_tokens=torch.tensor([[r.rollout.num_tokens for r in g.rollouts] for g in scored]),
+            false_positive_rates=noise.false_positive_rates,
+            false_negative_rates=noise.false_negative_rates,
             state=remembered,
         )
         if parts.algorithm.observe is not None:
             remembered = parts.algorithm.observe(rewards, judged, context=context)
         advantages = parts.algorithm.advantages(rewards, judged, context=context)  # [P, G]
+        observations = dict(noise.metrics)
+        if parts.algorithm.uncorrected is not None:
+            plain = parts.algorithm.uncorrected(rewards, judged, context=context)
+            observations |= correction_audit(advantages, plain, judged)
         kinds = collapse_kinds(outcomes, judged, truncated=truncated, duplicate=duplicate)
         stale = stale_rollouts(scored, run.algorithm.mismatch.max_lag, parts.engine.policy_version)
         rows = trainable_rows(scored, advantages, judged, stale)
@@ -196,6 +215,7 @@ async def take_step(
         updates=updates,
         refills=drawn.refills,
         remembered=remembered,
+        observations=observations,
         seconds=clock.seconds,
     )
 

@@ -21,10 +21,33 @@ def stop_rule(config: RunConfig, state: TrainerState, result: StepResult) -> Sto
     """The reason to stop after this step, if there is one."""
     if state.unjudged_steps >= config.judging.patience_steps:
         return StopRun(_unjudged(config, state, result), ExitCode.VERIFIER)
+    if verifier_is_blind(config, state):
+        return StopRun(_blind(config, state), ExitCode.VERIFIER)
     patience = config.stop.collapse_patience
     if patience and state.dead_steps >= patience:
         return StopRun(_collapsed(state, result), ExitCode.COLLAPSE)
     return None
+
+
+def verifier_is_blind(config: RunConfig, state: TrainerState) -> bool:
+    """Whether enough appeals were heard, and J's interval reaches 0."""
+    appeals, seen = config.algorithm.noise.appeals, state.algorithm
+    if appeals is None or appeals.min_appeals == 0:
+        return False
+    heard = seen.get("noise/appeals_so_far", 0.0) >= appeals.min_appeals
+    return heard and seen.get("noise/informedness_low", 1.0) <= 0
+
+
+def _blind(config: RunConfig, state: TrainerState) -> str:
+    seen = state.algorithm
+    return (
+        f"step {state.step}: the verifier has not been shown to tell right from wrong: J = 1 - false "
+        f"positive rate - false negative rate = {seen['noise/informedness']:.2f}, interval "
+        f"{seen['noise/informedness_low']:.2f} to {seen['noise/informedness_high']:.2f}, after "
+        f"{seen['noise/appeals_so_far']:.0f} appeals; at J = 0 training drifts, below it unlearns: look at "
+        "rejected answers with `peira verify --audit`, repair the verifier, then continue with --resume; "
+        "algorithm.noise.appeals.min_appeals: 0 goes on regardless"
+    )
 
 
 def _collapsed(state: TrainerState, result: StepResult) -> str:

@@ -26,6 +26,31 @@ from peira.errors import ConfigError
         ({"name": "sign", "repair": "sign"}, "have a signal already"),
         ({"repair": "avspo"}, "in units of a standardised advantage"),
         ({"noise": {"false_positive_rate": 0.1}}, "noise.false_positive_rate = 0.1.*set noise.correction"),
+        (
+            {"noise": {"rates": [{"source": "a", "false_negative_rate": 0.1}]}},
+            "noise.rates.*nothing is corrected",
+        ),
+        (
+            {"noise": {"false_negative_rate": 0.1, "appeals": {"verifier": "math"}}},
+            "noise.false_negative_rate = 0.1.*nothing is corrected",
+        ),
+        (
+            {
+                "name": "backward_noise",
+                "noise": {"rates": [{"source": "a", "false_positive_rate": 0.6, "false_negative_rate": 0.4}]},
+            },
+            r"noise\.rates\.0\.false_negative_rate = 0.4.*points the other way",
+        ),
+        (
+            {"name": "backward_noise", "noise": {"rates": [{"source": "a"}, {"source": "a"}]}},
+            r"noise\.rates\.1\.source = 'a': expected each source once",
+        ),
+        (
+            {"name": "forward_noise", "noise": {"rates": [{"source": "a", "false_positive_rate": 0.1}]}},
+            "does not read it",
+        ),
+        ({"noise": {"drift_rate": 0.1}}, "noise.drift_rate = 0.1.*which the equation is about"),
+        ({"name": "backward_noise", "noise": {"drift_rate": 0.1}}, "is for uncorrected rewards"),
         ({"name": "backward_noise", "scale": "population_std"}, "affine in the reward and cancels"),
         ({"name": "backward_noise", "whiten": "rollouts"}, "affine in the reward and cancels"),
         (
@@ -82,6 +107,12 @@ def test_void_combinations_are_refused_with_the_reason(settings, message):
         {"name": "dapo", "mismatch": {"correction": "mask", "low": 0.5, "high": 5.0}},
         {"mismatch": {"old_logprobs": "learner", "max_drop": 0.5, "veto": 1e-4, "normalise": True}},
         {"loss": "reinforce"},
+        {
+            "name": "grpo",
+            "noise": {"drift_rate": 0.1, "false_positive_rate": 0.6, "false_negative_rate": 0.6},
+        },
+        {"noise": {"false_positive_rate": 0.1, "appeals": {"verifier": "math"}}},
+        {"name": "backward_noise", "noise": {"appeals": {"verifier": {"kind": "numeric"}, "share": 0.5}}},
         {"mismatch": {"correction": "none"}},
         {"name": "fipo", "future_kl": {"safety": "cap", "low": 0.8}},
         {"name": "avspo", "repair": {"kind": "sign", "magnitude": 0.8}},

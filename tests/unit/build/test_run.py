@@ -36,6 +36,21 @@ def prepared(place):
         yield found
 
 
+def test_appeals_get_a_verifier_of_their_own(place):
+    run = config("algorithm.noise.appeals.verifier=math", "algorithm.noise.appeals.share=0.5")
+    with prepare(run) as found:
+        (channel,) = found.second_opinion.channels
+        assert (channel.name, found.second_opinion.pool is found.verifiers.pool) == ("math", False)
+    with prepare(config()) as found:
+        assert found.second_opinion is None
+
+
+def test_rates_of_a_source_that_is_not_there_are_refused(place):
+    rates = "algorithm.noise.rates=[{source: task, false_negative_rate: 0.1}]"
+    with pytest.raises(ConfigError, match=r"rates\.0\.source = 'task'.*did you mean"):
+        prepare(config("algorithm=backward_noise", rates))
+
+
 def test_the_batch_is_written_out():
     run = config(
         "prompts_per_step=6", "group_size=4", "updates_per_step=3", "epochs_per_step=2", "steps=10",
