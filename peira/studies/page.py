@@ -66,11 +66,11 @@ def write_page(folder: Path) -> Path:
         if path.exists():
             records.append(json.loads(path.read_text(encoding="utf-8")))
     page = folder.with_suffix(".md")
-    page.write_text("\n".join(_page(records, folder.name)) + "\n", encoding="utf-8")
+    page.write_text("\n".join(_page(records, folder)) + "\n", encoding="utf-8")
     return page
 
 
-def _page(records: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
+def _page(records: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
     verdicts = [claim["verdict"] for record in records for claim in record["claims"]]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in _STYLE if v in verdicts)
     lines = [
@@ -83,8 +83,7 @@ def _page(records: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
         "trained is built by the same function as a run's algorithm. `peira study NAME` prints the table;",
         "`peira study NAME arm.setting=value` breaks an ingredient, and the verdict should notice.",
         "",
-        f"This page is written by `peira study NAME --out {folder}`, or `all` for every study. Claims: "
-        f"{counts}.",
+        f"This page is written by `peira study all --out {folder.as_posix()}`. Claims: {counts}.",
         "",
         "Expected numbers come from independent simulations in numpy, or from closed forms, of the same "
         "set-up.",
@@ -96,7 +95,7 @@ def _page(records: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
         "not say what happens to a language model, and no study here trains one.",
     ]
     for record in records:
-        lines += _section(record, folder)
+        lines += _section(record, folder.name)
     return lines
 
 
