@@ -123,9 +123,9 @@ def test_missing_answers_fail_the_preflight_by_name(place, capsys):
     assert "FAILED  verifier numeric: 1 of 22 tasks have no answer to compare with, first 'no-answer'" in out
 
 
-def test_a_function_that_is_not_there_or_raises_fails_the_preflight(place, capsys):
-    assert run("train", "r.yaml", "verifier=reward.py:score") == ExitCode.PREFLIGHT
-    assert "there is no file reward.py" in capsys.readouterr().out
+def test_a_function_that_is_not_there_is_refused_and_one_that_raises_fails_the_preflight(place, capsys):
+    assert run("train", "r.yaml", "verifier=reward.py:score") == ExitCode.USAGE
+    assert "there is no file reward.py" in capsys.readouterr().err
     (place / "reward.py").write_text("def score(completion, answer):\n    raise RuntimeError('no luck')\n")
     assert run("train", "r.yaml", "verifier=reward.py:score") == ExitCode.PREFLIGHT
     assert "no luck" in capsys.readouterr().out
