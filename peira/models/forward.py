@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from peira.models.attention import use_grouped_attention
+from peira.models.linear import linear, use_fast_linear
 
 KEEP_BYTES = 1 << 28
 """Probabilities up to this size are kept for the backward pass; beyond it each chunk is computed twice."""
@@ -35,6 +36,7 @@ class Network:
     def __init__(self, model: PreTrainedModel) -> None:
         model.eval()  # without dropout, or sampler and learner would disagree
         use_grouped_attention(model)
+        use_fast_linear(model)
         self.model = model
         self.config = model.config.get_text_config(decoder=True)
         self.vocabulary_size = int(self.config.vocab_size)
@@ -163,7 +165,7 @@ class _HeadLogprobs(torch.autograd.Function):
     def _scores(features: Tensor, weight: Tensor, bias: Tensor | None, scale: float, softcap: float | None,
                 temperature: float) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Scores of a chunk, and the soft cap's derivative where there is one."""
-        scores = nn.functional.linear(features, weight, bias).float()
+        scores = linear(features, weight, bias).float()
         slope = None
         if softcap is not None:
             scores = torch.tanh_(scores.mul_(scale / softcap))
