@@ -64,6 +64,14 @@ def test_a_refused_resume_names_the_settings_and_leaves_the_run_as_it_was(place,
     assert yaml.safe_load(before["config.yaml"])["optimizer"]["lr"] == 0.01
 
 
+def test_a_run_of_another_version_is_refused_as_such(place, capsys):
+    assert run("train", "r.yaml") == ExitCode.DONE
+    manifest = place / "runs" / "r" / "checkpoints" / "step-1" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "fingerprint": "of other settings"}))
+    assert run("train", "r.yaml", "--resume", "steps=2") == ExitCode.USAGE
+    assert "runs/r: settings of another version of peira: expected those" in capsys.readouterr().err
+
+
 def test_fewer_steps_than_were_taken_leave_none_to_go(place, capsys):
     assert run("train", "r.yaml", "steps=2") == ExitCode.DONE
     assert run("train", "r.yaml", "--resume", "steps=1") == ExitCode.DONE
