@@ -13,6 +13,7 @@ from peira.data.clean import (
     without_duplicates,
     without_overlap,
 )
+from peira.data.curriculum import CurriculumSampler
 from peira.data.prompt import PromptStyle
 from peira.data.sampler import Pool, TaskSampler
 from peira.data.source import TaskTable, open_source
@@ -135,7 +136,11 @@ def build_tasks(data: DataConfig, seed: int) -> TaskSets:
             for one, other in pairs[:2]
         ),
     )
-    sampler = TaskSampler(pools, seed=seed, shuffle=data.shuffle)
+    sampler = (
+        TaskSampler(pools, seed=seed, shuffle=data.shuffle)
+        if data.curriculum is None
+        else CurriculumSampler(pools, seed=seed, settings=data.curriculum)
+    )
     return TaskSets(
         train=sampler,
         held_out=tuple(task for table in held_out for task in table.tasks),

@@ -65,6 +65,15 @@ class SourceConfig(Section):
         return self
 
 
+class CurriculumConfig(Section):
+    """Draw tasks by their pass rate so far: those that are sometimes solved more often than the others."""
+
+    explore: float = Field(default=0.2, gt=0, le=1)
+    """Share of the weight that is spread evenly, so that no task is given up; 1 draws evenly."""
+    memory: float = Field(default=0.5, ge=0, lt=1)
+    """What is left of older evidence on a task each time it is drawn: the policy moves on."""
+
+
 class DataConfig(Section):
     """Training tasks, held-out tasks, and how a row becomes a prompt."""
 
@@ -89,6 +98,8 @@ class DataConfig(Section):
     Braces that are meant as such are doubled: `\\boxed{{}}`."""
     shuffle: bool = True
     """A new order each epoch, fixed by the run's seed."""
+    curriculum: CurriculumConfig | None = None
+    """Draw by pass rate instead of epoch by epoch; `{}` for its defaults."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)
     """Longer prompts follow `long_prompts`; None means the model's context minus `sampling.max_tokens`."""
     long_prompts: Literal["error", "drop"] = "error"
@@ -126,6 +137,14 @@ class DataConfig(Section):
             raise ValueError(
                 "system_prompt with prompt_format: raw: a raw prompt has no messages; "
                 "put the text into prompt_template, or use prompt_format: chat"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _curriculum_decides_the_order(self) -> "DataConfig":
+        if self.curriculum is not None and not self.shuffle:
+            raise ValueError(
+                "shuffle = False and a curriculum are both given: the curriculum decides the order; keep one"
             )
         return self
 

@@ -98,6 +98,13 @@ class TaskSampler:
         """The next `n` tasks."""
         return [self._next() for _ in range(n)]
 
+    def observe(self, task: Task, *, passed: int, judged: int) -> None:
+        """Told of every task that was drawn how its rollouts fared; here it changes nothing."""
+
+    def metrics(self) -> dict[str, float]:
+        """How far the data has been gone through."""
+        return {"data/tasks": self.position, "data/epoch": max(self.epochs.values())}
+
     def filter(self, keep: Callable[[Task], bool]) -> "TaskSampler":
         """A sampler at position 0 over the tasks that `keep` accepts.
 

@@ -551,6 +551,22 @@ _METRICS = [
         meaning="Tasks drawn so far.",
     ),
     Metric(
+        name="data/seen_fraction",
+        unit="fraction",
+        meaning="Tasks that the curriculum has drawn at least once.",
+    ),
+    Metric(
+        name="data/pass_rate_mean",
+        unit="fraction",
+        meaning="Mean over those tasks of the pass rate that the curriculum expects.",
+    ),
+    Metric(
+        name="data/mastered_fraction",
+        unit="fraction",
+        meaning="Those of them expected to pass more than nine times in ten.",
+        high=0.9,
+    ),
+    Metric(
         name="eval/accuracy",
         unit="fraction",
         meaning="The headline estimate of an evaluation: greedy accuracy when there is one, else pass@1.",

@@ -198,8 +198,7 @@ async def advance(run: Run, state: TrainerState, dog: Watchdog) -> tuple[Trainer
         raise
     metrics = step_metrics(result, run.config, receipt)
     metrics["policy/version"] = run.parts.engine.policy_version
-    metrics["data/tasks"] = run.parts.tasks.position
-    metrics["data/epoch"] = max(run.parts.tasks.epochs.values())
+    metrics |= run.parts.tasks.metrics()
     metrics["time/step_s"] = time.perf_counter() - began
     record(run, state.step + 1, result, metrics)
     too_many = (metrics["verifier/unjudged_fraction"] or 0.0) > run.config.judging.max_unjudged_fraction

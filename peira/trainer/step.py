@@ -149,6 +149,9 @@ async def take_step(
     )
 
     scored = drawn.groups
+    for group in scored:
+        outcomes_seen = [r.outcome for r in group.rollouts if r.outcome is not None]
+        parts.tasks.observe(group.task, passed=sum(o > 0.5 for o in outcomes_seen), judged=len(outcomes_seen))
     with clock.stage("score"):
         noise = await watch_noise(
             scored, run.algorithm.noise, parts.second_opinion, remembered, seed=run.seed
