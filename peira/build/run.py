@@ -160,7 +160,8 @@ def check_folder(config: RunConfig, *, resume: bool) -> None:
     raise CheckpointError(
         f"{folder.path}: {', '.join(changes) or 'settings of another version of peira'}: expected those that "
         "the run was begun with, since a resumed run continues the same loss trace; leave them as in its "
-        f"config.yaml, or start a new run from a checkpoint: another name, and model={folder.checkpoints_folder}/step-N"
+        "config.yaml, or start a new run from a checkpoint: another name, and "
+        f"model={folder.checkpoints_folder}/step-N"
     )
 
 
