@@ -26,6 +26,8 @@ class ExitCode(IntEnum):
     """Every planned step was taken."""
     NOT_ACCEPTED = 1
     """`peira verify`: the answer was judged and is not right."""
+    FAILED = 1
+    """Any other command: something broke while it ran."""
     USAGE = 2
     """Command line, configuration or data."""
     PREFLIGHT = 3
@@ -75,7 +77,7 @@ class SandboxError(PeiraError, RuntimeError):
 class EngineError(PeiraError, RuntimeError):
     """A machine broke; the message names verb, step and policy version."""
 
-    exit_code = ExitCode.PREFLIGHT
+    exit_code = ExitCode.FAILED
 
 
 class SyncError(EngineError):

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from peira.config.run import RunConfig
+from peira.config.section import Section
 from peira.errors import CheckpointError
 
 
@@ -55,5 +56,23 @@ def trace_settings(run: RunConfig) -> dict[str, Any]:
 
 
 def trace_fingerprint(run: RunConfig) -> str:
-    """A hash of `trace_settings`."""
-    return hashlib.sha256(json.dumps(trace_settings(run), sort_keys=True).encode()).hexdigest()
+    """A hash of those `trace_settings` that differ from their defaults.
+
+    Defaults are left out so that a later version, with settings that this one lacks, can continue the run.
+    """
+    changed = {key: value for key, value in _changed(run).items() if key in trace_settings(run)}
+    return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()
+
+
+def _changed(value: Any) -> Any:
+    """Sections as mappings of what is not at its default; a `kind` always counts."""
+    if isinstance(value, Section):
+        fields = type(value).model_fields
+        return {
+            name: _changed(getattr(value, name))
+            for name, field in fields.items()
+            if name == "kind" or getattr(value, name) != field.get_default(call_default_factory=True)
+        }
+    if isinstance(value, tuple | list):
+        return [_changed(item) for item in value]
+    return value

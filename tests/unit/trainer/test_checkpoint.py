@@ -15,7 +15,8 @@ from peira.trainer.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from peira.trainer.state import TrainerState
+from peira.trainer.state import TrainerState, trace_fingerprint
+from tests.unit.trainer.line import settings
 
 
 class FolderEngine:
@@ -120,3 +121,15 @@ def test_the_manifest_lists_every_file_but_itself(tmp_path):
         "model.safetensors",
         "trainer.json",
     ]
+
+
+def test_a_setting_at_its_default_leaves_the_fingerprint_alone_and_any_other_does_not():
+    plain = trace_fingerprint(settings())
+    assert plain == trace_fingerprint(settings(seed=0, updates_per_step=1))
+    assert plain == trace_fingerprint(settings(steps=9, name="other", stop={"collapse_patience": 3}))
+    assert plain != trace_fingerprint(settings(seed=1))
+    assert plain != trace_fingerprint(settings(optimizer={"lr": 0.2}))
+    assert plain != trace_fingerprint(settings(verifiers=["math"]))  # kinds with nothing but defaults
+    falling = {"lr": 0.1, "schedule": "linear"}
+    short, long = settings(optimizer=falling), settings(optimizer=falling, steps=9)
+    assert trace_fingerprint(short) != trace_fingerprint(long)
