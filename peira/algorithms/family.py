@@ -111,6 +111,8 @@ class Algorithm:
     """Whether `token_loss` or `prepare` reads `reference_logprobs`."""
     needs_old_logprobs: bool = False
     """Whether `old_logprobs` must be the learner's even when the batch is used for one update only."""
+    anchor_loss: TokenLoss | None = None
+    """Loss of anchor rows, taken beside `token_loss` in every update; None where there are none."""
     prepare: Preparation = NOTHING_TO_PREPARE
     """Fills what depends on old and reference log-probs: mismatch weights, penalties inside the reward."""
     uncorrected: AdvantageFunction | None = None

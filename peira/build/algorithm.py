@@ -25,7 +25,7 @@ from peira.algorithms.collapse import (
 from peira.algorithms.combine import channel_advantages
 from peira.algorithms.family import AdvantageFunction, Algorithm, ObserveFunction, Preparation, prepared
 from peira.algorithms.fipo import future_kl_weights
-from peira.algorithms.kl import kl_in_reward, kl_loss
+from peira.algorithms.kl import anchor_loss, kl_in_reward, kl_loss
 from peira.algorithms.noise import correct_backward, correct_forward
 from peira.algorithms.objective import Columns, TokenFilter, token_objective
 from peira.algorithms.policy_loss import (
@@ -75,6 +75,7 @@ def build_algorithm(
         ),
         needs_reference=config.kl.coefficient > 0,
         needs_old_logprobs=config.mismatch.old_logprobs == "learner",
+        anchor_loss=_anchor_loss(config),
         prepare=partial(prepared, steps=tuple(_preparation(config))),
         observe=_observer(config),
     )
@@ -244,6 +245,19 @@ def _penalties(config: AlgorithmConfig) -> tuple[TokenLoss, ...]:
             off_policy=kl.off_policy,
             max_log_ratio=kl.max_log_ratio,
         ),
+    )
+
+
+def _anchor_loss(config: AlgorithmConfig) -> TokenLoss | None:
+    anchors = config.anchors
+    if anchors is None:
+        return None
+    return partial(
+        anchor_loss,
+        coefficient=anchors.coefficient,
+        generator=anchors.generator,
+        max_log_ratio=anchors.max_log_ratio,
+        alpha=anchors.alpha or 0.5,  # read by generator = alpha only, which has one
     )
 
 

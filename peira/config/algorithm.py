@@ -30,6 +30,27 @@ class KLConfig(Section):
     """Accept an estimator whose gradient is not that of a KL where it is placed: for studies."""
 
 
+class AnchorsConfig(Section):
+    """DPH-RL: stay close to the untrained model on right answers of its own, sampled once before training."""
+
+    coefficient: float = Field(default=0.1, gt=0)
+    """Of the divergence, a mean over the step's anchor tokens, beside the policy's loss."""
+    generator: Literal["forward", "reverse", "js", "alpha"] = "forward"
+    """Which divergence: KL(model || policy), KL(policy || model), twice Jensen-Shannon, or in between."""
+    alpha: float | None = Field(default=None, gt=0, lt=1)
+    """For generator = alpha: towards forward near 1, reverse near 0."""
+    max_log_ratio: float | None = Field(default=None, gt=0)
+    """Clamp log-ratios at this many nats; also stops the gradient beyond."""
+    tasks: int = Field(default=64, ge=1)
+    """Training tasks that are sampled, or all when there are fewer."""
+    samples: int = Field(default=4, ge=1)
+    """Completions per task."""
+    min_outcome: float = 1.0
+    """Those with at least this outcome are kept; equal ones once."""
+    per_step: int = Field(default=16, ge=1)
+    """Anchors beside each update of a step; round and round over all."""
+
+
 class MismatchConfig(Section):
     """Importance weights for the gap between the sampler and the learner that starts to update."""
 
@@ -229,6 +250,8 @@ class AlgorithmConfig(Section):
     """Subtracted, in reward units, when the completion reaches `sampling.max_tokens`."""
     kl: KLConfig = KLConfig()
     """Penalty for leaving the reference."""
+    anchors: AnchorsConfig | None = None
+    """Hold on to what the untrained model could do; `{}` for its defaults."""
 
     @model_validator(mode="before")
     @classmethod
@@ -258,6 +281,9 @@ def _contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
     yield from _noise_contradictions(given)
     yield from _loss_contradictions(given)
     yield from _kl_contradictions(given.kl)
+    anchors = given.anchors
+    if anchors is not None and (anchors.alpha is None) == (anchors.generator == "alpha"):
+        yield "anchors.alpha", "expected a number with anchors.generator = alpha and none otherwise"
 
 
 def _advantage_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@
       evals/step-000012.json         estimates with intervals (see `evaluation.py`)
       evals/step-000012.questions.jsonl   one line per question
       checkpoints/step-12/           weights and trainer state, written by the trainer
+      anchors.safetensors            right answers of the untrained model, where the algorithm wants them
       tensorboard/                   event files
       sinks.json                     which remote runs repeat the metrics, and what they have heard
       report.html                    written by `peira report`
@@ -83,6 +84,11 @@ class RunFolder:
     def checkpoints_folder(self) -> Path:
         """One folder per checkpoint; the trainer writes it."""
         return self.path / "checkpoints"
+
+    @property
+    def anchors_file(self) -> Path:
+        """Right answers of the untrained model, with their log-probs; the trainer writes it."""
+        return self.path / "anchors.safetensors"
 
     @property
     def tensorboard_folder(self) -> Path:

@@ -192,6 +192,12 @@ _METRICS = [
         ),
     ),
     Metric(
+        name="policy/anchor_loss",
+        unit="",
+        meaning="Part of it that holds the policy to the untrained model's right answers: coefficient times "
+        "the mean divergence per anchor token. 0 at the first update.",
+    ),
+    Metric(
         name="policy/entropy",
         unit="nats",
         meaning=(

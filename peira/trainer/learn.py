@@ -21,6 +21,9 @@ class Update:
     """Under the learner as this update found it."""
     entropy: Float[Tensor, "N T"]
     loss: float
+    """That of the anchors included."""
+    anchor_loss: float | None
+    """None where there are no anchors."""
     grad_norm: float
     lr: float
     tokens: int
@@ -33,6 +36,7 @@ async def learn(
     batches: Sequence[TrainBatch],
     algorithm: Algorithm,
     *,
+    anchors: TrainBatch | None = None,
     epochs: int,
     micro_batch_tokens: int,
     rates: Sequence[float],
@@ -46,6 +50,8 @@ async def learn(
     stage edits another's.
 
     Args:
+        anchors: rows whose loss is `algorithm.anchor_loss`, beside those of every update; their weights are
+            fixed already.
         rates: learning rate of each optimizer step, `epochs * len(batches)` of them.
     """
     ready = []
@@ -66,6 +72,12 @@ async def learn(
             total += result.loss
             seen.append((result.logprobs, result.entropy))
             on_progress()
+        anchor_total = 0.0
+        if anchors is not None:
+            assert algorithm.anchor_loss is not None, "anchors, but the algorithm has no loss for them"
+            for micro in anchors.split(micro_batch_tokens):
+                anchor_total += (await engine.forward_backward(micro, algorithm.anchor_loss)).loss
+                on_progress()
         grad_norm = await engine.optim_step(lr=lr)
         width = batch.mask.shape[1]
         updates.append(
@@ -73,7 +85,8 @@ async def learn(
                 batch=batch,
                 logprobs=torch.cat([_widen(logprobs, width) for logprobs, _ in seen]),
                 entropy=torch.cat([_widen(entropy, width) for _, entropy in seen]),
-                loss=total,
+                loss=total + anchor_total,
+                anchor_loss=None if anchors is None else anchor_total,
                 grad_norm=grad_norm,
                 lr=lr,
                 tokens=int(batch.mask.sum()),

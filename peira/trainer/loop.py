@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from peira.algorithms.batch import TrainBatch
 from peira.config.run import RunConfig
 from peira.errors import ExitCode, StopRun
 from peira.runs.evaluation import EvalRecord
 from peira.runs.ledger import LedgerEntry
 from peira.runs.reader import RunReader
 from peira.runs.writer import RunWriter
+from peira.trainer.anchors import anchors_of, load_anchors, sample_anchors
 from peira.trainer.checkpoint import (
     discard_after,
     latest_checkpoint,
@@ -98,6 +100,8 @@ class Run:
     sink: MetricSink
     observer: Observer
     interrupt: Interrupt = field(default_factory=Interrupt)
+    anchors: TrainBatch | None = None
+    """Filled by `train` where the algorithm wants them."""
 
     @property
     def checkpoints(self) -> Path:
@@ -120,6 +124,7 @@ async def train(run: Run) -> Summary:
     first = state.step
     with Watchdog(run.config.stop.stage_timeout_s) as dog:
         try:
+            run.anchors = await open_anchors(run, state, dog)
             if run.config.evaluation.before and state.step == 0:
                 await measure(run, state, dog)
             while state.step < run.config.steps:
@@ -179,6 +184,24 @@ async def restore(run: Run) -> TrainerState:
     return state
 
 
+async def open_anchors(run: Run, state: TrainerState, dog: Watchdog) -> TrainBatch | None:
+    """The anchors: sampled before the first step, read again by a run that is continued."""
+    settings, path = run.config.algorithm.anchors, run.writer.folder.anchors_file
+    if settings is None:
+        return None
+    if state.step > 0:
+        return load_anchors(path, temperature=run.config.sampling.temperature)
+    dog.beat("sync")
+    await run.parts.engine.sync_weights()
+    anchors = await sample_anchors(
+        settings, run.config, run.parts, path, beat=dog.beat, check=run.interrupt.check
+    )
+    run.observer.on_event(
+        f"{anchors.num_sequences} anchors from {settings.tasks} x {settings.samples} samples: {path.name}"
+    )
+    return anchors
+
+
 async def advance(run: Run, state: TrainerState, dog: Watchdog) -> tuple[TrainerState, StepResult]:
     """One step, written down before anything else happens."""
     began = time.perf_counter()
@@ -191,7 +214,13 @@ async def advance(run: Run, state: TrainerState, dog: Watchdog) -> tuple[Trainer
 
     try:
         result = await take_step(
-            state.step + 1, run.config, run.parts, state.algorithm, beat=beat, check=run.interrupt.check
+            state.step + 1,
+            run.config,
+            run.parts,
+            state.algorithm,
+            anchors=step_anchors(run, state.step + 1),
+            beat=beat,
+            check=run.interrupt.check,
         )
     except Abandoned:
         run.parts.tasks.restore(state.tasks)
@@ -213,6 +242,14 @@ async def advance(run: Run, state: TrainerState, dog: Watchdog) -> tuple[Trainer
         accuracy=None,
     )
     return after, result
+
+
+def step_anchors(run: Run, step: int) -> TrainBatch | None:
+    """The anchors that stand beside this step's updates."""
+    settings = run.config.algorithm.anchors
+    if settings is None or run.anchors is None:
+        return None
+    return anchors_of(step, run.anchors, per_step=settings.per_step)
 
 
 def record(run: Run, step: int, result: StepResult, metrics: Mapping[str, float | None]) -> None:

@@ -114,6 +114,7 @@ def _update_metrics(updates: list[Update], run: RunConfig) -> dict[str, float | 
         level=run.algorithm.mismatch.level,
     )
     metrics["policy/loss"] = _mean(update.loss for update in updates)
+    metrics["policy/anchor_loss"] = _mean(u.anchor_loss for u in updates if u.anchor_loss is not None)
     metrics["policy/grad_norm"] = _mean(update.grad_norm for update in updates)
     metrics["policy/lr"] = updates[-1].lr
     return metrics

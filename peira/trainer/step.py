@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool
 
+from peira.algorithms.batch import TrainBatch
 from peira.algorithms.diagnostics import KINDS, collapse_kinds
 from peira.algorithms.family import Algorithm, StepContext
 from peira.algorithms.noise import correction_audit
@@ -98,6 +99,7 @@ async def take_step(
     parts: Parts,
     remembered: dict[str, float],
     *,
+    anchors: TrainBatch | None = None,
     beat: Callable[[str], None],
     check: Callable[[], None],
 ) -> StepResult:
@@ -108,6 +110,7 @@ async def take_step(
     Args:
         step: number of this step, from 1; with the run's seed it fixes every completion.
         remembered: what the algorithm left at the step before.
+        anchors: those of this step, for an algorithm that has them.
         beat: told whenever something moved, with the stage's name.
         check: called where the step can still be abandoned without a trace; raises to abandon it.
     """
@@ -199,6 +202,7 @@ async def take_step(
             parts.reference,
             batches,
             parts.algorithm,
+            anchors=anchors,
             epochs=run.epochs_per_step,
             micro_batch_tokens=run.micro_batch_tokens,
             rates=learning_rates(run, step, len(batches) * run.epochs_per_step),

@@ -80,6 +80,8 @@ from peira.errors import ConfigError
             {"mismatch": {"correction": "none", "level": "sequence_product"}},
             "correction = none; leave it out",
         ),
+        ({"anchors": {"generator": "alpha"}}, "anchors.alpha = None: expected a number"),
+        ({"anchors": {"alpha": 0.5}}, "anchors.alpha = 0.5.*none otherwise"),
         ({"kl": {"place": "reward"}}, "where the penalty is off"),
         ({"kl": {"coefficient": 0.1, "level": "token"}}, "token by token"),
         ({"kl": {"coefficient": 0.1, "place": "reward", "estimator": "k1", "off_policy": True}}, "is fixed"),
@@ -107,6 +109,8 @@ def test_void_combinations_are_refused_with_the_reason(settings, message):
         {"name": "dapo", "mismatch": {"correction": "mask", "low": 0.5, "high": 5.0}},
         {"mismatch": {"old_logprobs": "learner", "max_drop": 0.5, "veto": 1e-4, "normalise": True}},
         {"loss": "reinforce"},
+        {"anchors": {}},
+        {"anchors": {"generator": "alpha", "alpha": 0.5}},
         {
             "name": "grpo",
             "noise": {"drift_rate": 0.1, "false_positive_rate": 0.6, "false_negative_rate": 0.6},
