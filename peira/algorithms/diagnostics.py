@@ -114,6 +114,7 @@ def policy_metrics(
     clip_high: float,
     level: Literal["token", "sequence"] = "token",
     reference_logprobs: Float[Tensor, "N T"] | None = None,
+    other_reference_logprobs: Float[Tensor, "N T R"] | None = None,
 ) -> dict[str, float]:
     """How far the policy is from where the batch began, and from the reference; means over trained tokens.
 
@@ -146,6 +147,10 @@ def policy_metrics(
             "policy/kl_reference_k3": _mean(kl_penalty(row, torch.zeros_like(row), every, estimator="k3")),
             "policy/reference_ratio_max": float((-difference).exp().max()),
         }
+    if other_reference_logprobs is not None:
+        gaps = (other_reference_logprobs - logprobs[:, :, None])[mask].double()  # [tokens, R]
+        k3 = (torch.expm1(gaps) - gaps).mean(dim=0).tolist()
+        metrics |= {f"policy/kl_other_k3/{number}": value for number, value in enumerate(k3, start=1)}
     return metrics
 
 

@@ -244,6 +244,7 @@ def _penalties(config: AlgorithmConfig) -> tuple[TokenLoss, ...]:
             estimator=kl.estimator,
             off_policy=kl.off_policy,
             max_log_ratio=kl.max_log_ratio,
+            other_coefficients=tuple(other.coefficient for other in kl.others),
         ),
     )
 

@@ -148,7 +148,7 @@ def workload(prepared: Prepared) -> Workload:
         micro_batch_tokens=config.micro_batch_tokens,
         gradient_checkpointing=local.gradient_checkpointing,
         shares_prompts=local.share_prompts,
-        num_references=int(prepared.algorithm.needs_reference),
+        num_references=prepared.algorithm.needs_reference + len(config.algorithm.kl.others),
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from peira.config.engine import LocalEngineConfig
 from peira.config.model import ModelConfig
 from peira.config.run import RunConfig
+from peira.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,22 @@ def build_tokenizer(model: ModelConfig) -> "HFTokenizer":
         trust_remote_code=model.trust_remote_code,
         chat_template=model.chat_template,
     )
+
+
+def check_vocabulary(tokenizer: "HFTokenizer", other: ModelConfig, place: str) -> None:
+    """Refuse a further reference that reads the same ids as other tokens.
+
+    Raises:
+        ConfigError: the vocabularies differ; names a token that only one has.
+    """
+    own, its = tokenizer.backend.get_vocab(), build_tokenizer(other).backend.get_vocab()
+    if own != its:
+        odd = min(own.items() ^ its.items())
+        raise ConfigError(
+            f"{place} = {other.name!r}: expected a model with the vocabulary of the trained one; "
+            f"token {odd[0]!r} has id {own.get(odd[0])} there and {its.get(odd[0])} here; choose a "
+            "relative of it"
+        )
 
 
 def build_model(
@@ -80,7 +97,7 @@ def build_memory_estimate(run: RunConfig, folder: Path, *, prompt_tokens: int) -
         micro_batch_tokens=run.micro_batch_tokens,
         gradient_checkpointing=run.engine.gradient_checkpointing,
         shares_prompts=run.engine.share_prompts,
-        num_references=1 if run.algorithm.kl.coefficient > 0 else 0,
+        num_references=(run.algorithm.kl.coefficient > 0) + len(run.algorithm.kl.others),
     )
     config = load_config(folder, trust_remote_code=run.model.trust_remote_code)
     return estimate_memory(config, workload, dtype=resolve_dtype(run.model.dtype, device), device=device)

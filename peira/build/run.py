@@ -21,11 +21,12 @@ from peira.algorithms.family import Algorithm
 from peira.build.algorithm import build_algorithm, check_rates
 from peira.build.data import TaskSets, build_tasks, limit_prompts
 from peira.build.engine import build_engine, build_reference
-from peira.build.model import build_folder, build_tokenizer
+from peira.build.model import build_folder, build_tokenizer, check_vocabulary
 from peira.build.verifier import build_second_opinion, build_verifiers
 from peira.config.load import load_config as load_settings
 from peira.config.run import RunConfig
 from peira.config.show import as_yaml
+from peira.engines.protocol import Engine
 from peira.errors import CheckpointError, ConfigError, ExitCode, PeiraError, RunError
 from peira.models.hf import check_fit, check_weights, load_config, resolve_device, resolve_dtype
 from peira.models.tokenizer import HFTokenizer
@@ -76,12 +77,17 @@ class Prepared:
         """
         engine = build_engine(self.config, self.model_folder, self.tokenizer)
         reference = None
+        others: list[Engine] = []
         try:
             if training and self.algorithm.needs_reference:
                 reference = build_reference(self.config, self.model_folder, self.tokenizer)
+                for other in self.config.algorithm.kl.others:
+                    run = self.config.model_copy(update={"model": other.model})
+                    others.append(build_reference(run, build_folder(other.model), self.tokenizer))
             yield Parts(
                 engine=engine,
                 reference=reference,
+                other_references=tuple(others),
                 tokenizer=self.tokenizer,
                 tasks=self.sets.train,
                 held_out=self.sets.held_out,
@@ -94,8 +100,9 @@ class Prepared:
             )
         finally:
             await engine.close()
-            if reference is not None:
-                await reference.close()
+            for each in (reference, *others):
+                if each is not None:
+                    await each.close()
 
     @property
     def audit(self) -> GapAudit | None:
@@ -197,6 +204,8 @@ def prepare(config: RunConfig) -> Prepared:
     dtype = resolve_dtype(config.model.dtype, device)
     model_config = load_config(folder, trust_remote_code=config.model.trust_remote_code)
     check_fit(model_config, tokenizer)
+    for index, other in enumerate(config.algorithm.kl.others):
+        check_vocabulary(tokenizer, other.model, f"algorithm.kl.others.{index}.model.name")
     for index, token in enumerate(config.sampling.stop_token_ids):
         if not 0 <= token < tokenizer.vocabulary_size:
             raise ConfigError(

@@ -6,9 +6,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from peira.config.model import ModelConfig
 from peira.config.presets import PRESETS
 from peira.config.section import KIND, Section
 from peira.config.verifier_compose import Nested
+
+
+class OtherReferenceConfig(Section):
+    """One more model to stay close to: an earlier release, or the base model."""
+
+    model: ModelConfig
+    """With the same vocabulary; held in memory, frozen."""
+    coefficient: float = Field(gt=0)
+    """Of its penalty, which adds to the others."""
 
 
 class KLConfig(Section):
@@ -26,6 +36,8 @@ class KLConfig(Section):
     """In the loss: weigh by the ratio to the old policy; all three then descend KL(policy || reference)."""
     max_log_ratio: float | None = Field(default=None, gt=0)
     """Clamp the log-ratio to the reference at this many nats; also stops the gradient beyond."""
+    others: tuple[OtherReferenceConfig, ...] = ()
+    """Further references beside the model that training begins with; same estimator, in the loss."""
     allow_biased: bool = False
     """Accept an estimator whose gradient is not that of a KL where it is placed: for studies."""
 
@@ -430,12 +442,14 @@ def _loss_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
 
 def _kl_contradictions(kl: KLConfig) -> Iterator[tuple[str, str]]:
     if kl.coefficient == 0:
-        for name in ("place", "level", "off_policy", "max_log_ratio", "allow_biased"):
+        for name in ("place", "level", "off_policy", "max_log_ratio", "others", "allow_biased"):
             if getattr(kl, name) != KLConfig.model_fields[name].default:
                 yield f"kl.{name}", "expected nothing where the penalty is off; set kl.coefficient"
         return
     if kl.place == "loss" and kl.level != KLConfig.model_fields["level"].default:
         yield "kl.level", "expected nothing in the loss, where the penalty acts token by token; leave it out"
+    if kl.place != "loss" and kl.others:
+        yield "kl.others", "expected none outside the loss: in the reward there is one reference"
     if kl.place != "loss" and kl.off_policy:
         yield "kl.off_policy", "expected false outside the loss: in the reward the estimate is fixed"
     if kl.allow_biased:

@@ -139,6 +139,7 @@ _POLICY = [
             "policy/kl_old": "from the step's start (k3)",
             "policy/kl_reference_k3": "from the reference (k3)",
             "policy/kl_reference_k1": "from the reference (k1)",
+            "policy/kl_other_k3/*": "",
         },
         unit="nats",
         healthy="policy/kl_old",

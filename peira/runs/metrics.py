@@ -252,6 +252,11 @@ _METRICS = [
         meaning="Mean of r - 1 - ln r with r = reference probability / probability: never negative.",
     ),
     Metric(
+        name="policy/kl_other_k3/<number>",
+        unit="nats",
+        meaning="The same against the reference with this number, from 1, of algorithm.kl.others.",
+    ),
+    Metric(
         name="policy/reference_ratio_max",
         unit="",
         meaning="Largest reference probability / probability of a trained token.",

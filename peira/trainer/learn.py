@@ -36,6 +36,7 @@ async def learn(
     batches: Sequence[TrainBatch],
     algorithm: Algorithm,
     *,
+    others: Sequence[Engine] = (),
     anchors: TrainBatch | None = None,
     epochs: int,
     micro_batch_tokens: int,
@@ -50,6 +51,7 @@ async def learn(
     stage edits another's.
 
     Args:
+        others: further references, asked once like the first.
         anchors: rows whose loss is `algorithm.anchor_loss`, beside those of every update; their weights are
             fixed already.
         rates: learning rate of each optimizer step, `epochs * len(batches)` of them.
@@ -61,6 +63,10 @@ async def learn(
             on_progress()
         if reference is not None:
             batch = replace(batch, reference_logprobs=await score_batch(reference, batch, micro_batch_tokens))
+            on_progress()
+        if others:
+            scores = [await score_batch(other, batch, micro_batch_tokens) for other in others]
+            batch = replace(batch, other_reference_logprobs=torch.stack(scores, dim=2))
             on_progress()
         ready.append(algorithm.prepare(batch))
     updates = []

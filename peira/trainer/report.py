@@ -98,6 +98,7 @@ def _update_metrics(updates: list[Update], run: RunConfig) -> dict[str, float | 
             clip_low=run.algorithm.clip_low,
             clip_high=run.algorithm.clip_high,
             reference_logprobs=update.batch.reference_logprobs,
+            other_reference_logprobs=update.batch.other_reference_logprobs,
             level="sequence" if run.algorithm.loss == "gspo" else "token",
         )
         for update in updates

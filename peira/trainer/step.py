@@ -52,6 +52,8 @@ class Parts:
     engine: Engine
     reference: Engine | None
     """Frozen; asked for log-probs only. None when the algorithm needs no reference."""
+    other_references: tuple[Engine, ...] = ()
+    """Further frozen ones, in the order of `algorithm.kl.others`."""
     tokenizer: Tokenizer
     tasks: TaskSampler
     held_out: Sequence[Task]
@@ -202,6 +204,7 @@ async def take_step(
             parts.reference,
             batches,
             parts.algorithm,
+            others=parts.other_references,
             anchors=anchors,
             epochs=run.epochs_per_step,
             micro_batch_tokens=run.micro_batch_tokens,

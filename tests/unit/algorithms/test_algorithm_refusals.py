@@ -82,6 +82,17 @@ from peira.errors import ConfigError
         ),
         ({"anchors": {"generator": "alpha"}}, "anchors.alpha = None: expected a number"),
         ({"anchors": {"alpha": 0.5}}, "anchors.alpha = 0.5.*none otherwise"),
+        ({"kl": {"others": [{"model": "a", "coefficient": 0.1}]}}, "where the penalty is off"),
+        (
+            {
+                "kl": {
+                    "coefficient": 0.1,
+                    "place": "both",
+                    "others": [{"model": "a", "coefficient": 0.1}],
+                }
+            },
+            "in the reward there is one reference",
+        ),
         ({"kl": {"place": "reward"}}, "where the penalty is off"),
         ({"kl": {"coefficient": 0.1, "level": "token"}}, "token by token"),
         ({"kl": {"coefficient": 0.1, "place": "reward", "estimator": "k1", "off_policy": True}}, "is fixed"),

@@ -1,10 +1,13 @@
 """From a configuration to what a run needs, and the plan in numbers."""
 
+import asyncio
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from peira.build import doctor
 from peira.build.doctor import check_disk, check_lengths, check_memory, workload
@@ -13,6 +16,7 @@ from peira.build.run import Prepared, check_folder, prepare
 from peira.config.load import load_config
 from peira.config.run import RunConfig
 from peira.errors import ConfigError, DataError, ModelError, RunError
+from peira.models.catalogue import resolve
 from peira.trainer.preflight import Outcome
 
 BASE = {"model": "tiny-arith", "data": "tasks.jsonl", "verifier": "numeric", "sampling": {"max_tokens": 16}}
@@ -202,3 +206,24 @@ def test_narrow_weights_need_masters_on_disk(prepared: Prepared, monkeypatch):
             doctor.shutil, "disk_usage", lambda _, free=free: type("Usage", (), {"free": free})()
         )
         assert check_disk(narrow).outcome is outcome
+
+
+def test_further_references_are_opened_for_training_and_must_read_the_same_ids(place):
+    kl = "algorithm.kl={coefficient: 0.1, others: [{model: %s, coefficient: 0.2}]}"
+
+    async def count(prepared: Prepared, training: bool) -> int:
+        async with prepared.open_parts(training=training) as parts:
+            return len(parts.other_references)
+
+    with prepare(config(kl % "tiny-arith")) as found:
+        assert workload(found).num_references == 2
+        assert asyncio.run(count(found, training=True)) == 1
+        assert asyncio.run(count(found, training=False)) == 0
+
+    stranger = place / "stranger"
+    shutil.copytree(resolve("tiny-arith"), stranger)
+    backend = AutoTokenizer.from_pretrained(stranger)
+    backend.add_tokens(["~odd~"])
+    backend.save_pretrained(stranger)
+    with pytest.raises(ConfigError, match=r"kl\.others\.0\.model\.name = .*stranger.*token '~odd~'"):
+        prepare(config(kl % "stranger"))
