@@ -82,6 +82,16 @@ def group_advantages(
     return torch.where(alive, centred / (std + eps), 0.0)
 
 
+def no_advantages(
+    rewards: Float[Tensor, "P G"],
+    judged: Bool[Tensor, "P G"],
+    *,
+    context: StepContext | None = None,
+) -> Float[Tensor, "P G"]:
+    """0 for everybody: the outcome teaches nothing, steps do."""
+    return torch.zeros_like(rewards)
+
+
 def plain_advantages(
     rewards: Float[Tensor, "P G"],
     judged: Bool[Tensor, "P G"],

@@ -69,3 +69,20 @@ def token_credit(
         nearest = far == far.amin(dim=1, keepdim=True)
         credit = (nearest & covers).to(values.dtype).mul(values).sum(dim=1)
     return torch.where(mask, credit, 0.0)
+
+
+def step_credit(
+    step_rewards: Float[Tensor, "N S"],
+    step_mask: Bool[Tensor, "N S"],
+    step_ends: Int[Tensor, "N S"],
+    group: Int[Tensor, "N"],
+    mask: Bool[Tensor, "N T"],
+    *,
+    scale: Scale,
+    eps: float,
+    reach: Literal["to_go", "own"],
+    coefficient: float,
+) -> Float[Tensor, "N T"]:
+    """`step_advantages` on tokens, times a coefficient: what process supervision adds to their advantages."""
+    values = step_advantages(step_rewards, step_mask, group, scale=scale, eps=eps)
+    return coefficient * token_credit(values, step_ends, step_mask, mask, reach=reach)

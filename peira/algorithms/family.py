@@ -86,6 +86,22 @@ class WeightFunction(Protocol):
         ...
 
 
+@runtime_checkable
+class CreditFunction(Protocol):
+    """Scores of reasoning steps -> what they add to the advantages of tokens."""
+
+    def __call__(
+        self,
+        step_rewards: Float[Tensor, "N S"],
+        step_mask: Bool[Tensor, "N S"],
+        step_ends: Int[Tensor, "N S"],
+        group: Int[Tensor, "N"],
+        mask: Bool[Tensor, "N T"],
+    ) -> Float[Tensor, "N T"]:
+        """Over all rollouts of a step at once; columns are tokens of the completions."""
+        ...
+
+
 Preparation = Callable[[TrainBatch], TrainBatch]
 """One change of the batch; reads old and reference log-probs, leaves the given batch alone."""
 
@@ -111,6 +127,8 @@ class Algorithm:
     """Whether `token_loss` or `prepare` reads `reference_logprobs`."""
     needs_old_logprobs: bool = False
     """Whether `old_logprobs` must be the learner's even when the batch is used for one update only."""
+    credit: CreditFunction | None = None
+    """Present when scores of steps are trained on."""
     anchor_loss: TokenLoss | None = None
     """Loss of anchor rows, taken beside `token_loss` in every update; None where there are none."""
     prepare: Preparation = NOTHING_TO_PREPARE

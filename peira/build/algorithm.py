@@ -8,6 +8,7 @@ from typing import assert_never
 from peira.algorithms.advantage import (
     group_advantages,
     maximum_likelihood_advantages,
+    no_advantages,
     pass_at_k_advantages,
     plain_advantages,
     sign_advantages,
@@ -23,7 +24,15 @@ from peira.algorithms.collapse import (
     whitened,
 )
 from peira.algorithms.combine import channel_advantages
-from peira.algorithms.family import AdvantageFunction, Algorithm, ObserveFunction, Preparation, prepared
+from peira.algorithms.credit import step_credit
+from peira.algorithms.family import (
+    AdvantageFunction,
+    Algorithm,
+    CreditFunction,
+    ObserveFunction,
+    Preparation,
+    prepared,
+)
 from peira.algorithms.fipo import future_kl_weights
 from peira.algorithms.kl import anchor_loss, kl_in_reward, kl_loss
 from peira.algorithms.noise import correct_backward, correct_forward
@@ -75,6 +84,7 @@ def build_algorithm(
         ),
         needs_reference=config.kl.coefficient > 0,
         needs_old_logprobs=config.mismatch.old_logprobs == "learner",
+        credit=_credit(config),
         anchor_loss=_anchor_loss(config),
         prepare=partial(prepared, steps=tuple(_preparation(config))),
         observe=_observer(config),
@@ -116,6 +126,8 @@ def _estimate(config: AlgorithmConfig, channels: Mapping[str, float]) -> Advanta
             return sign_advantages
         case "plain":
             return plain_advantages
+        case "steps":
+            return no_advantages
         case "channels":
             return partial(
                 channel_advantages,
@@ -246,6 +258,19 @@ def _penalties(config: AlgorithmConfig) -> tuple[TokenLoss, ...]:
             max_log_ratio=kl.max_log_ratio,
             other_coefficients=tuple(other.coefficient for other in kl.others),
         ),
+    )
+
+
+def _credit(config: AlgorithmConfig) -> CreditFunction | None:
+    process = config.process
+    if process is None:
+        return None
+    return partial(
+        step_credit,
+        scale=config.scale,
+        eps=config.std_eps,
+        reach=process.reach,
+        coefficient=process.coefficient,
     )
 
 

@@ -42,6 +42,19 @@ class KLConfig(Section):
     """Accept an estimator whose gradient is not that of a KL where it is placed: for studies."""
 
 
+class ProcessConfig(Section):
+    """Process supervision: a verifier's scores of reasoning steps become advantages of their tokens."""
+
+    verifier: str
+    """Name of the verifier whose step scores are trained on; its own score counts by its weight."""
+    separator: str = Field(default="\n\n", min_length=1)
+    """Ends a step in the completion's text."""
+    reach: Literal["to_go", "own"] = "to_go"
+    """to_go: a token gets the sum of the steps that end at it or later; own: its own step's."""
+    coefficient: float = Field(default=1.0, gt=0)
+    """Of what is added to the advantages."""
+
+
 class AnchorsConfig(Section):
     """DPH-RL: stay close to the untrained model on right answers of its own, sampled once before training."""
 
@@ -215,9 +228,10 @@ class AlgorithmConfig(Section):
 
     name: str = "standard"
     """The preset that fills every field not given here."""
-    advantage: Literal["group", "max_likelihood", "pass_at_k", "sign", "plain", "channels"] = "group"
+    advantage: Literal["group", "max_likelihood", "pass_at_k", "sign", "plain", "channels", "steps"] = "group"
     """group: against siblings; max_likelihood: over the group's mean; pass_at_k: for the best of `pass_k`;
-    sign: 2 * reward - 1; plain: the reward; channels: each verifier against its group, then summed."""
+    sign: 2 * reward - 1; plain: the reward; channels: each verifier against its group, then summed;
+    steps: nothing but what `process` adds."""
     pass_k: int | None = Field(default=None, ge=1)
     """Attempts of which one must succeed; for advantage = pass_at_k, below group_size."""
     conditions: tuple[ConditionConfig, ...] = ()
@@ -262,6 +276,8 @@ class AlgorithmConfig(Section):
     """Subtracted, in reward units, when the completion reaches `sampling.max_tokens`."""
     kl: KLConfig = KLConfig()
     """Penalty for leaving the reference."""
+    process: ProcessConfig | None = None
+    """Scores of reasoning steps, on top of the advantage; `scale` holds for all steps of a group together."""
     anchors: AnchorsConfig | None = None
     """Hold on to what the untrained model could do; `{}` for its defaults."""
 
@@ -290,6 +306,7 @@ class AlgorithmConfig(Section):
 def _contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
     """(setting, what was expected and the way out) for all that would be ignored or cancel out."""
     yield from _advantage_contradictions(given)
+    yield from _step_contradictions(given)
     yield from _noise_contradictions(given)
     yield from _loss_contradictions(given)
     yield from _kl_contradictions(given.kl)
@@ -342,6 +359,19 @@ def _advantage_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str
             "expected a std beside a repair, whose constant is in units of a standardised advantage; "
             "set scale: population_std",
         )
+
+
+def _step_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    if given.advantage != "steps":
+        return
+    if given.process is None:
+        yield "process", "expected a section with advantage = steps, which has no other signal"
+    void = "expected nothing with advantage = steps, to which outcomes mean nothing; leave it out"
+    for name in ("whiten", "repair", "overlong_buffer_tokens", "dynamic_sampling"):
+        if getattr(given, name) != AlgorithmConfig.model_fields[name].default:
+            yield name, void
+    if given.noise.correction != "none":
+        yield "noise.correction", void
 
 
 def _noise_contradictions(given: AlgorithmConfig) -> Iterator[tuple[str, str]]:

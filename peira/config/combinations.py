@@ -142,6 +142,15 @@ def _algorithm(run: "RunConfig") -> Iterator[Problem]:
             algorithm.overlong_penalty,
             "expected no penalty without a buffer; set algorithm.overlong_buffer_tokens or leave it out",
         )
+    names = [verifier.name or verifier.kind for verifier in run.verifiers]
+    if algorithm.process is not None and algorithm.process.verifier not in names:
+        close = get_close_matches(algorithm.process.verifier, names, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        yield (
+            "algorithm.process.verifier",
+            algorithm.process.verifier,
+            f"expected the name of one of the verifiers: {', '.join(names)}{hint}",
+        )
     kl = algorithm.kl
     void = kl.estimator == "k1" and kl.place == "loss" and not (kl.off_policy or kl.allow_biased)
     if kl.coefficient > 0 and void:

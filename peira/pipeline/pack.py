@@ -121,24 +121,34 @@ def pack(
     update: UpdateRows,
     advantages: Float[Tensor, "P G"],
     *,
+    credit: Float[Tensor, "P G T"] | None = None,
     weights: WeightFunction,
     pad_id: int,
     temperature: float,
 ) -> TrainBatch:
-    """The batch of one optimizer step; weights are fixed here, on the whole of it."""
+    """The batch of one optimizer step; weights are fixed here, on the whole of it.
+
+    Args:
+        credit: added to the advantages, by token of the completion.
+    """
     rollouts = [scored[p].rollouts[g].rollout for p, g in update.rows]
     token_ids, lengths = _pad([r.token_ids for r in rollouts], pad_id, torch.int64)
     mask, _ = _pad([r.mask for r in rollouts], False, torch.bool)
     mask[:, :1] = False  # nothing precedes the first token, so it has no log-prob
     sampling_logprobs, _ = _pad([r.sampling_logprobs for r in rollouts], 0.0, torch.float32)
     table = torch.stack([advantages[p, g] for p, g in update.rows])
+    spread = table[:, None].expand_as(mask).clone()
+    if credit is not None:
+        for row, (p, g) in enumerate(update.rows):
+            columns = torch.tensor(rollouts[row].mask).nonzero().flatten()
+            spread[row, columns] += credit[p, g, : len(columns)]
     return TrainBatch(
         token_ids=token_ids,
         lengths=lengths,
         prompt_lengths=torch.tensor([len(r.turns[0].prompt_ids) for r in rollouts]),
         group=torch.tensor([p for p, _ in update.rows]),
         mask=mask,
-        advantages=table[:, None].expand_as(mask).clone(),
+        advantages=spread,
         weights=weights(mask, dead_sequences=update.dead_sequences, dead_tokens=update.dead_tokens),
         sampling_logprobs=sampling_logprobs,
         old_logprobs=sampling_logprobs,

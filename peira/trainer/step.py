@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from peira.algorithms.batch import TrainBatch
 from peira.algorithms.diagnostics import KINDS, collapse_kinds
@@ -35,6 +35,7 @@ from peira.pipeline.pack import (
 from peira.pipeline.probe import GapAudit
 from peira.pipeline.refill import draw_with_signal
 from peira.pipeline.score import Combine, Judge, Shape, score_groups
+from peira.pipeline.steps import step_table
 from peira.runs.ledger import DropReason
 from peira.trainer.account import fates
 from peira.trainer.learn import Update, learn
@@ -78,7 +79,7 @@ class StepResult:
     rewards: torch.Tensor
     judged: torch.Tensor
     advantages: torch.Tensor
-    """[P, G] each; NaN rewards where `judged` is False."""
+    """[P, G] each; NaN rewards where `judged` is False. Advantages that differ by token as their mean."""
     kinds: torch.Tensor
     """[P]: index into `algorithms.diagnostics.KINDS`."""
     truncated: torch.Tensor
@@ -184,13 +185,18 @@ async def take_step(
             plain = parts.algorithm.uncorrected(rewards, judged, context=context)
             observations |= correction_audit(advantages, plain, judged)
         kinds = collapse_kinds(outcomes, judged, truncated=truncated, duplicate=duplicate)
+        credit = step_credit(scored, run, parts)
+        signal = advantages
+        if credit is not None:
+            signal = advantages.abs() + credit.abs().amax(dim=2)
         stale = stale_rollouts(scored, run.algorithm.mismatch.max_lag, parts.engine.policy_version)
-        rows = trainable_rows(scored, advantages, judged, stale)
+        rows = trainable_rows(scored, signal, judged, stale)
         batches = [
             pack(
                 scored,
                 update,
                 advantages,
+                credit=credit,
                 weights=parts.algorithm.weights,
                 pad_id=parts.tokenizer.pad_id,
                 temperature=run.sampling.temperature,
@@ -211,6 +217,9 @@ async def take_step(
             rates=learning_rates(run, step, len(batches) * run.epochs_per_step),
             on_progress=lambda: beat("learn"),
         )
+    if credit is not None:
+        lengths = torch.tensor([[r.rollout.num_tokens for r in g.rollouts] for g in scored])
+        advantages = advantages + credit.sum(dim=2) / lengths.clamp(min=1)
     return StepResult(
         groups=scored,
         outcomes=outcomes,
@@ -234,6 +243,18 @@ def has_signal(group: ScoredGroup) -> bool:
     """Whether the verifier's outcomes tell the group's members apart."""
     outcomes = {rollout.outcome for rollout in group.rollouts if rollout.outcome is not None}
     return len(outcomes) > 1
+
+
+def step_credit(
+    scored: Sequence[ScoredGroup], run: RunConfig, parts: Parts
+) -> Float[torch.Tensor, "P G T"] | None:
+    """What scores of reasoning steps add to the advantages of tokens; None where they are not trained on."""
+    process = run.algorithm.process
+    if process is None or parts.algorithm.credit is None:
+        return None
+    table = step_table(scored, parts.tokenizer, channel=process.verifier, separator=process.separator)
+    credit = parts.algorithm.credit(table.rewards, table.present, table.ends, table.group, table.tokens)
+    return credit.reshape(len(scored), -1, credit.shape[1])
 
 
 def stale_rollouts(

@@ -93,6 +93,15 @@ from peira.errors import ConfigError
             },
             "in the reward there is one reference",
         ),
+        ({"advantage": "steps"}, "process = None: expected a section"),
+        (
+            {"advantage": "steps", "process": {"verifier": "p"}, "dynamic_sampling": True},
+            "dynamic_sampling = True.*outcomes mean nothing",
+        ),
+        (
+            {"advantage": "steps", "process": {"verifier": "p"}, "baseline": "leave_one_out"},
+            "which has its own",
+        ),
         ({"kl": {"place": "reward"}}, "where the penalty is off"),
         ({"kl": {"coefficient": 0.1, "level": "token"}}, "token by token"),
         ({"kl": {"coefficient": 0.1, "place": "reward", "estimator": "k1", "off_policy": True}}, "is fixed"),
@@ -121,6 +130,8 @@ def test_void_combinations_are_refused_with_the_reason(settings, message):
         {"mismatch": {"old_logprobs": "learner", "max_drop": 0.5, "veto": 1e-4, "normalise": True}},
         {"loss": "reinforce"},
         {"anchors": {}},
+        {"advantage": "steps", "scale": "population_std", "process": {"verifier": "p"}},
+        {"name": "gspo", "process": {"verifier": "p", "reach": "own"}},
         {"anchors": {"generator": "alpha", "alpha": 0.5}},
         {
             "name": "grpo",

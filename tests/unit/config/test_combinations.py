@@ -51,6 +51,11 @@ VOID = [
         "gradient of k1 there is 0",
     ),
     (["algorithm.kl.estimator=k2"], "algorithm.kl.estimator", "penalty is off"),
+    (
+        ["algorithm.process.verifier=mth"],
+        "algorithm.process.verifier",
+        "did you mean math?",
+    ),
     (["data.held_out_fraction=0"], "data.held_out_fraction", "to evaluate on"),
     (["evaluation.greedy=false"], "evaluation.samples", "nothing would be measured"),
     (["evaluation.samples=4", "evaluation.ks=[1, 8]"], "evaluation.ks", "pass@k needs k samples"),
