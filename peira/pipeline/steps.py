@@ -69,8 +69,7 @@ def _steps(
         raise VerifierError(
             f"verifiers: {channel}: step_scores = {len(verdict.step_scores)} of them: expected one for each "
             f"of the {len(places)} steps that algorithm.process.separator = {separator!r} cuts "
-            f"{turn.text[:200]!r} into; "
-            "cuts it; cut in the verifier as `peira.pipeline.steps.step_ends` does"
+            f"{turn.text[:200]!r} into; cut in the verifier as `peira.pipeline.steps.step_ends` does"
         )
     ids = turn.completion.token_ids
     ends, column = [], 0
