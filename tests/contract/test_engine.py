@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, CONTEXT, VOCABULARY, tiny_model
 from scipy import stats
 
 from peira.algorithms.batch import TrainBatch
@@ -21,6 +20,7 @@ from peira.engines.scripted import ScriptedEngine
 from peira.errors import CheckpointError, EngineError
 from peira.types.rollout import Completion, SampleRequest, SamplingParams, StopReason
 from peira.types.task import Message
+from tests.contract.architectures import ARCHITECTURES, CONTEXT, VOCABULARY, tiny_model
 
 END = 2
 T = TypeVar("T")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensors import every
 
 from peira.algorithms.advantage import group_advantages, has_spread
 from peira.errors import DataError
+from tests.unit.algorithms.tensors import every
 
 R3 = math.sqrt(3)
 

@@ -4,12 +4,12 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from pydantic import ValidationError
-from tensors import every, train_batch
 
 from peira.algorithms.family import StepContext
 from peira.build.algorithm import build_algorithm
 from peira.config.algorithm import AlgorithmConfig
 from peira.config.presets import PRESETS
+from tests.unit.algorithms.tensors import every, train_batch
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

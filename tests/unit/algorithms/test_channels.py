@@ -4,12 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensors import every
 
 from peira.algorithms.advantage import whiten
 from peira.algorithms.combine import channel_advantages, conditioned
 from peira.algorithms.family import StepContext
 from peira.errors import ConfigError
+from tests.unit.algorithms.tensors import every
 
 R2 = math.sqrt(2)
 

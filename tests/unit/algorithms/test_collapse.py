@@ -3,7 +3,6 @@ from functools import partial
 
 import pytest
 import torch
-from tensors import every
 
 from peira.algorithms.advantage import group_advantages, whiten
 from peira.algorithms.collapse import (
@@ -21,6 +20,7 @@ from peira.algorithms.collapse import (
 )
 from peira.algorithms.family import StepContext
 from peira.errors import ConfigError, DataError
+from tests.unit.algorithms.tensors import every
 
 SETTINGS = {
     "exponent": 0.5,

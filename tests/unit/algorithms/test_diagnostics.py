@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from tensors import every
 
 from peira.algorithms.diagnostics import (
     KINDS,
@@ -13,6 +12,7 @@ from peira.algorithms.diagnostics import (
     policy_metrics,
 )
 from peira.algorithms.ratio import mismatch_weights
+from tests.unit.algorithms.tensors import every
 
 
 def kinds(outcomes, *, judged=None, truncated=None, duplicate=None):

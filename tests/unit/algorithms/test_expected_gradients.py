@@ -5,8 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from policies import Arms, binomial
-from tensors import every
 
 from peira.algorithms.advantage import (
     group_advantages,
@@ -16,6 +14,8 @@ from peira.algorithms.advantage import (
 )
 from peira.algorithms.collapse import avspo_constant, avspo_repair
 from peira.algorithms.family import StepContext
+from tests.unit.algorithms.policies import Arms, binomial
+from tests.unit.algorithms.tensors import every
 
 POLICY = Arms([0.3, -1.0, 0.5, 0.1, -0.4], right=[1])
 P, G = POLICY.success.item(), 4

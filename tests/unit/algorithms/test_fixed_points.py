@@ -6,11 +6,11 @@ taken by autograd through the built algorithm, and its root found by bisection.
 
 import pytest
 import torch
-from policies import binomial
-from tensors import every, train_batch
 
 from peira.build.algorithm import build_algorithm
 from peira.config.algorithm import AlgorithmConfig
+from tests.unit.algorithms.policies import binomial
+from tests.unit.algorithms.tensors import every, train_batch
 
 
 def descent(algorithm, p, reference, size):

@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
-from tensors import every
 
 from peira.algorithms.kl import kl_penalty
+from tests.unit.algorithms.tensors import every
 
 POLICY, REFERENCE = (0.5, 0.3, 0.2), (0.25, 0.25, 0.5)
 

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from policies import TwoBits
-from tensors import every, train_batch
 
 from peira.algorithms.advantage import group_advantages
 from peira.algorithms.kl import (
@@ -18,6 +16,8 @@ from peira.algorithms.kl import (
     vocabulary_kl,
 )
 from peira.algorithms.policy_loss import score_function_loss
+from tests.unit.algorithms.policies import TwoBits
+from tests.unit.algorithms.tensors import every, train_batch
 
 POLICY = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 REFERENCE = torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64)

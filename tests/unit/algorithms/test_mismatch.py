@@ -2,8 +2,6 @@ import math
 
 import pytest
 import torch
-from policies import TwoBits
-from tensors import every, train_batch
 
 from peira.algorithms.objective import token_objective
 from peira.algorithms.policy_loss import clipped_surrogate, score_function_loss
@@ -17,6 +15,8 @@ from peira.algorithms.ratio import (
     too_stale,
     with_mismatch_weights,
 )
+from tests.unit.algorithms.policies import TwoBits
+from tests.unit.algorithms.tensors import every, train_batch
 
 OLD = torch.tensor([[0.5, 0.2, 0.9, 0.1]], dtype=torch.float64).log()
 SAMPLING = torch.tensor([[0.4, 0.25, 0.9, 0.01]], dtype=torch.float64).log()

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from tensors import every
 
 from peira.algorithms.advantage import group_advantages, plain_advantages
 from peira.algorithms.collapse import staged_advantages
@@ -19,6 +18,7 @@ from peira.algorithms.noise import (
     wilson_interval,
 )
 from peira.errors import ConfigError
+from tests.unit.algorithms.tensors import every
 
 FPR, FNR = 0.1, 0.2  # gain 0.7
 OBSERVED = torch.tensor([[1, 0, 0, 1, 1, 0, 0, 0]], dtype=torch.float64)

@@ -3,7 +3,6 @@ from itertools import combinations
 
 import pytest
 import torch
-from tensors import every
 
 from peira.algorithms.advantage import (
     maximum_likelihood_advantages,
@@ -12,6 +11,7 @@ from peira.algorithms.advantage import (
     sign_advantages,
 )
 from peira.errors import DataError
+from tests.unit.algorithms.tensors import every
 
 
 def test_maximum_likelihood_divides_by_the_success_rate():

@@ -3,8 +3,6 @@ from functools import partial
 
 import pytest
 import torch
-from policies import binomial
-from tensors import every, train_batch
 
 from peira.algorithms.advantage import group_advantages
 from peira.algorithms.fipo import future_kl_weights
@@ -17,6 +15,8 @@ from peira.algorithms.policy_loss import (
     sequence_surrogate,
     token_weights,
 )
+from tests.unit.algorithms.policies import binomial
+from tests.unit.algorithms.tensors import every, train_batch
 
 LOSSES = {
     "clipped": partial(clipped_surrogate, clip_low=0.2, clip_high=0.28),

@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
-from tensors import every
 
 from peira.algorithms.policy_loss import clipped_surrogate, token_weights
+from tests.unit.algorithms.tensors import every
 
 
 def loss_and_gradient(ratios, advantages, *, mask=None, dtype=torch.float64, **options):

@@ -2,7 +2,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensors import train_batch
+
+from tests.unit.algorithms.tensors import train_batch
 
 
 def batch_of(rows):

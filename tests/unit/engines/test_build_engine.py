@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_learner import BATCH, llama, squared
 
 from peira.build.engine import build_engine, build_reference
 from peira.config.run import RunConfig
@@ -15,6 +14,7 @@ from peira.engines.scripted import ScriptedEngine
 from peira.errors import EngineError, ModelError
 from peira.types.rollout import SampleRequest, SamplingParams
 from peira.types.task import Message
+from tests.unit.engines.test_learner import BATCH, llama, squared
 
 
 class LetterTokenizer:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_learner import BATCH, llama, squared
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, MambaConfig, MambaForCausalLM
 
@@ -16,6 +15,7 @@ from peira.engines.local.engine import LocalEngine
 from peira.errors import CheckpointError, SyncError
 from peira.models.decoder import CachedDecoder
 from peira.types.rollout import Completion, SampleRequest, SamplingParams
+from tests.unit.engines.test_learner import BATCH, llama, squared
 
 
 def request(id: str = "a", *, length: int = 4, num_samples: int = 2, max_tokens: int = 6) -> SampleRequest:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_run import byte_tokenizer, write_run
 
 from peira.plots.browser import (
     TEXT_CHARACTERS,
@@ -23,6 +22,7 @@ from peira.plots.browser import (
 )
 from peira.runs.reader import RunReader
 from peira.types.rollout import Completion, StopReason, Turn
+from tests.unit.plots.synthetic_run import byte_tokenizer, write_run
 
 
 def unpack(text: str) -> Any:

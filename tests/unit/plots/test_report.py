@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from synthetic_run import write_eval, write_run
 
 from peira.errors import RunError
 from peira.plots.report import verdict, write_report
 from peira.runs.evaluation import Estimate, EvalRecord
 from peira.runs.ledger import Count, LedgerEntry
 from peira.runs.writer import RunWriter
+from tests.unit.plots.synthetic_run import write_eval, write_run
 
 
 class Page(HTMLParser):

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import scored_group
 
 from peira.errors import RunError
 from peira.runs.ledger import Count, DropReason, Ledger, LedgerEntry
+from tests.unit.runs.records import scored_group
 
 
 def test_an_entry_counts_each_rollout_once_by_its_fate() -> None:

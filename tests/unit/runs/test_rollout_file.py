@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import scored_group
 
 from peira.errors import RunError
 from peira.runs.jsonl import read_lines, write_whole
@@ -17,6 +16,7 @@ from peira.runs.ledger import DropReason
 from peira.runs.rollout_file import float32, group_from_json, group_to_json
 from peira.types.rollout import Completion, StopReason, Turn
 from peira.types.verdict import Verdict, VerdictStatus
+from tests.unit.runs.records import scored_group
 
 
 def test_a_group_survives_the_file(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from records import scored_group
 
 from peira.errors import ExitCode, RunError, StopRun
 from peira.runs.evaluation import Estimate, EvalCompletion, EvalQuestion, EvalRecord
@@ -22,6 +21,7 @@ from peira.runs.jsonl import JsonLines, read_lines
 from peira.runs.ledger import Count, DropReason, LedgerEntry
 from peira.runs.reader import RunReader, RunState
 from peira.runs.writer import RunWriter
+from tests.unit.runs.records import scored_group
 
 
 def evaluation(step: int, value: float = 0.5) -> EvalRecord:

@@ -4,7 +4,6 @@ import random
 import time
 
 import pytest
-from adversary import answers
 
 from peira.types.task import Task
 from peira.types.verdict import Attempt, VerdictStatus
@@ -13,6 +12,7 @@ from peira.verifiers.exact import ExactVerifier
 from peira.verifiers.mathematics import MathVerifier
 from peira.verifiers.numeric import NumericVerifier
 from peira.verifiers.pool import Job, WorkerPool
+from tests.unit.verifiers.adversary import answers
 
 # Nothing that the generator can build has one of these values.
 REFERENCES = {

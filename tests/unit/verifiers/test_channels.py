@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from hostile import Obedient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from peira.types.verdict import Attempt, Verdict, VerdictStatus
 from peira.verifiers.channels import Channel, VerifierSet, combine
 from peira.verifiers.exact import ExactVerifier
 from peira.verifiers.numeric import NumericVerifier
+from tests.unit.verifiers.hostile import Obedient
 
 BROKEN = Verdict.broken(VerdictStatus.ERROR, "by request")
 

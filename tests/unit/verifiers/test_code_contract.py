@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from chat_server import endpoint, items, section, tag_in
 
 from peira.sandbox import BubblewrapSandbox, Limits, probe
 from peira.types.task import Task
@@ -12,6 +11,7 @@ from peira.verifiers.check import Example, check_verifier
 from peira.verifiers.code import CodeVerifier
 from peira.verifiers.judge import JudgeVerifier
 from peira.verifiers.rubric import RubricVerifier
+from tests.unit.verifiers.chat_server import endpoint, items, section, tag_in
 
 PROBE = probe()
 

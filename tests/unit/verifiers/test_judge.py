@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from chat_server import endpoint, section, tag_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from peira.verifiers.untrusted import (
     read_object,
     tag_of,
 )
+from tests.unit.verifiers.chat_server import endpoint, section, tag_in
 
 TASK = Task(id="t", prompt=(Message(role="user", content="What is 6 * 7?"),), answer="42")
 

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile import FailsToLoad, Obedient, SlowToLoad, Unloadable
 
 from peira.errors import VerifierError
 from peira.types.task import Task
 from peira.types.verdict import Attempt, Verdict, VerdictStatus
 from peira.verifiers.pool import Job, WorkerPool
+from tests.unit.verifiers.hostile import FailsToLoad, Obedient, SlowToLoad, Unloadable
 
 TASK = Task(id="t", prompt="?", answer="1")
 LIMIT_S = 3.0  # long enough for a loaded machine to start a process in
@@ -229,7 +229,7 @@ def test_a_verifier_that_cannot_travel_is_refused_at_once():
 
 
 def test_workers_import_no_torch_and_no_numpy():
-    from hostile import Imported
+    from tests.unit.verifiers.hostile import Imported
 
     with WorkerPool({"it": Imported()}, workers=1) as pool:
         verdict = pool.judge_blocking([job("torch numpy sympy")])[0]

@@ -6,7 +6,6 @@ import random
 import re
 
 import pytest
-from chat_server import endpoint, items, section, tag_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from peira.verifiers.rubric import (
     decoupled_advantages,
     read_rubric,
 )
+from tests.unit.verifiers.chat_server import endpoint, items, section, tag_in
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 

@@ -9,12 +9,12 @@ import math
 import random
 
 import pytest
-from chat_server import tag_in
 
 from peira.types.task import Task
 from peira.types.verdict import Attempt
 from peira.verifiers.chat import ChatRequest
 from peira.verifiers.rubric import RubricVerifier, combine_tiers, decoupled_advantages
+from tests.unit.verifiers.chat_server import tag_in
 
 GROUP, STEPS, RATE = 8, 120, 0.4
 SKILL = 0.6

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from test_verify_command import verify
 
 from peira.runs.writer import RunWriter
 from peira.types.rollout import Completion, Rollout, StopReason, Turn
 from peira.types.scored import ScoredGroup, ScoredRollout
 from peira.types.task import Message, Task
 from peira.types.verdict import Verdict
+from tests.unit.verifiers.test_verify_command import verify
 
 
 def scored(task, index, text, score, stop_reason=StopReason.END):

@@ -11,8 +11,6 @@ httpx = pytest.importorskip("httpx", reason="the serve extra is not installed")
 uvicorn = pytest.importorskip("uvicorn", reason="the serve extra is not installed")
 pytest.importorskip("fastapi", reason="the serve extra is not installed")
 
-from hostile import Obedient  # noqa: E402
-
 from peira.errors import VerifierError  # noqa: E402
 from peira.types.rollout import StopReason  # noqa: E402
 from peira.types.task import Message, Task  # noqa: E402
@@ -29,6 +27,7 @@ from peira.verifiers.wire import (  # noqa: E402
     verdict_from_json,
     verdict_to_json,
 )
+from tests.unit.verifiers.hostile import Obedient  # noqa: E402
 
 TASK = Task(
     id="t",
