@@ -124,6 +124,6 @@ def test_a_resumed_run_may_not_change_what_decides_the_trace(write_recipe):
     assert run(recipe, "steps=2").returncode == 0
     other = run(recipe, "steps=4", "optimizer.lr=0.01", "--resume")
     assert other.returncode == 2
-    assert "written under other settings" in other.stderr
+    assert "optimizer.lr = 0.01 (was 0.0001)" in other.stderr
     longer = run(recipe, "steps=3", "--resume")
     assert longer.returncode == 0, longer.stderr
