@@ -4,6 +4,7 @@ from peira.build.run import Prepared
 from peira.config.run import RunConfig
 from peira.config.show import differences
 from peira.models.memory import num_parameters
+from peira.verifiers.function import FunctionVerifier
 
 
 def plan(prepared: Prepared) -> list[tuple[str, str]]:
@@ -25,6 +26,11 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
             + (" (shadow: logged, not trained on)" * (channel.weight == 0)),
         )
         for channel in prepared.verifiers.channels
+    ]
+    lines += [
+        ("verifier", f"{channel.name}: {channel.verifier.describe()}")
+        for channel in prepared.verifiers.channels
+        if isinstance(channel.verifier, FunctionVerifier)
     ]
     changed = {
         k: v for k, v in differences(config).items() if k.startswith("algorithm.") and k != "algorithm.name"
