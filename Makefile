@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SEED   ?= 1
 NAME   ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: env quickstart test test-all check format docs bench lock clean
@@ -21,12 +22,13 @@ $(STAMP): requirements.lock pyproject.toml
 quickstart: env
 	$(BIN)/peira train recipes/quickstart.yaml name=$(NAME)
 
+# Random order, the same one each time; `make test SEED=$$RANDOM` for another.
 test: env
-	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+	$(BIN)/python -m pytest -q -m "not slow and not gpu" --randomly-seed=$(SEED)
 
 # Everything, the slow proofs included: kill and resume, real models, documentation.
 test-all: check docs test
-	$(BIN)/python -m pytest -q -m "slow and not gpu"
+	$(BIN)/python -m pytest -q -m "slow and not gpu" -p no:randomly
 
 check: env
 	$(BIN)/ruff format --check .
